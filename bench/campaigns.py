@@ -18,7 +18,7 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.campaigns import campaign_store
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
+from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds
 from tidegate.systems.campaigns.model import (
     FIRST_COME,

@@ -16,7 +16,7 @@ from tests.servers.sql import durable_server
 
 from bench.figures import Figure, Section
 from tidegate.core.clock import ManualClock
-from tidegate.runtime.gc_tuning import tune_gc
+from tidegate.runtime.supervisor import tune_gc
 from tidegate.storage.documents import Document, DocumentStore, SqlDocuments
 from tidegate.storage.documents.sync import SyncOrder, parse_destination, sync
 from tidegate.storage.sql import Database

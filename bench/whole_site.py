@@ -9,7 +9,7 @@ from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.collection import Collection
 from tidegate.http import Binding
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.runtime.service import Service
 from tidegate.settings import Settings
 

@@ -15,7 +15,7 @@ from chaos.crowd_process import USED
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.waiting_room import AdmissionState, WaitingRoom
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.room_store import room_tokens
 
 _PAGE = 5_000
 

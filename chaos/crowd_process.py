@@ -18,8 +18,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.membership import Election, Membership, MembershipSettings
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.leadership import Heartbeat, Leadership
 from tidegate.runtime.service import Restarts, keep_running
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -35,8 +34,8 @@ from tidegate.systems.waiting_room import (
     WaitingRoomSettings,
 )
 from tidegate.systems.waiting_room.model import VisitorAdmission
+from tidegate.systems.waiting_room.room_store import room_tokens
 from tidegate.systems.waiting_room.session_store import leave
-from tidegate.systems.waiting_room.tables import room_tokens
 
 ROOM, UNIT = "crowd", "crowd-campaign"
 LEASES = MembershipSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from chaos.rush_process import COUPONS, POINTS, Told
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign_store import campaign_entries, campaigns, point_accounts
 from tidegate.systems.campaigns.model import EntryAnswer
-from tidegate.systems.campaigns.tables import campaign_entries, campaigns, point_accounts
 
 EACH_GETS = 7
 """Points."""

@@ -17,8 +17,8 @@ from tidegate.core.clock import to_ms
 from tidegate.core.ids import new_id
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
-from tidegate.systems.ranking.tables import ranking_scores
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.ranking.score_store import ranking_scores
+from tidegate.systems.waiting_room.room_store import room_tokens
 
 _AHEAD_MS = 10
 _r, _p, _t = reservations.c, payments.c, room_tokens.c

@@ -15,11 +15,11 @@ from chaos.soak.deployment import CHARACTERS_PER_S, Deployment, Member, Upstream
 from chaos.soak.load import CAPACITY, ROOM, STOCK, Load
 from tidegate.engine.source_cell import SourceCell
 from tidegate.storage.sql import Transaction
-from tidegate.systems.campaigns.tables import campaign_entries
+from tidegate.systems.campaigns.campaign_store import campaign_entries
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
 from tidegate.systems.github.settings import GithubSettings
 from tidegate.systems.waiting_room import AdmissionState
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.room_store import room_tokens
 
 MOST_LINES_PER_S = 1.0
 MOST_GROWTH = 0.10

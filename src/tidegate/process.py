@@ -2,22 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.http.session_retention import session_rules
+from tidegate.http.session_registry import session_rules
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.delivery import Handler
-from tidegate.runtime.enqueue_intents import EnqueueIntentMonitor
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.leadership import Heartbeat, Leadership
 from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
 from tidegate.runtime.process_deaths import ProcessDeathWatcher
-from tidegate.runtime.recoverer import RecoverableWork, Recoverer
+from tidegate.runtime.recoverer import EnqueueIntentMonitor, RecoverableWork, Recoverer, ValkeyRestartDetector
 from tidegate.runtime.relay import Relay
 from tidegate.runtime.retention import DeadLetterRule, Retention, RetentionRule, outbox_rules
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
-from tidegate.runtime.valkey_restart import ValkeyRestartDetector
 from tidegate.system import Context, OpenSystem
 
 _PROCESSES = "processes"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from tidegate.http.access import Access
-    from tidegate.http.channel import ListenerLimit
+    from tidegate.http.events import ListenerLimit
     from tidegate.http.raw_handlers import RawHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate

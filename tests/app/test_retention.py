@@ -28,9 +28,9 @@ from tidegate.storage.sql.schema import handled_events, metadata, outbox_events
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context, enabled_systems
 from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.campaign_store import campaign_entries, campaigns
 from tidegate.systems.campaigns.model import FIRST_COME, CampaignPlan
 from tidegate.systems.campaigns.service import Campaigns
-from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 DAY = timedelta(days=1)
 FOR_EVER = {

@@ -13,7 +13,7 @@ from tests.systems.waiting_room.room_site import COOKIE, TITLE, RoomSite
 from tests.waiting import until
 from tidegate.systems.waiting_room import Estimate
 from tidegate.systems.waiting_room.api.pages.durations import wait
-from tidegate.systems.waiting_room.api.pages.puzzles import solve
+from tidegate.systems.waiting_room.api.pages.routes import solve
 from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

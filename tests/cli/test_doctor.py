@@ -13,8 +13,7 @@ from tests.servers.migrated import migrated_folder
 from tests.servers.ports import free_ports
 from tidegate.app.cli import doctor_files
 from tidegate.app.cli.doctor_files import installation, permissions
-from tidegate.app.cli.doctor_servers import database
-from tidegate.app.cli.doctor_upstreams import credentials, upstreams
+from tidegate.app.cli.doctor_servers import credentials, database, upstreams
 from tidegate.app.cli.findings import Finding
 from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials import KeySource

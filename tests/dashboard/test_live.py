@@ -18,7 +18,7 @@ from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
 from tidegate.engine.change_feed import RunChangeFeed
-from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
+from tidegate.http.events import Channel, ChannelState, Listener, ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 

@@ -31,7 +31,7 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject
 from tidegate.engine.system import OpenCollection
 from tidegate.engine.tables import collection_runs
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox

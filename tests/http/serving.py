@@ -22,7 +22,7 @@ from tidegate.engine.collection import Collection
 from tidegate.engine.system import OpenCollection
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.http import Binding
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings

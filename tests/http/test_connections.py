@@ -13,9 +13,9 @@ from tests.waiting import patience
 from tidegate.http import Binding, server
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
-from tidegate.http.connection import CONNECTION
 from tidegate.http.dispatch import NoInput, read_pairs
 from tidegate.http.problems import RequestFailed
+from tidegate.http.raw_handlers import CONNECTION
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 

@@ -14,10 +14,8 @@ from tests.http.test_sessions import ADDRESS, OPERATE, READ, application, bearer
 from tests.servers.valkey import ValkeyServer, connected
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import metrics
-from tidegate.http.access import Access
-from tidegate.http.asgi import Application
-from tidegate.http.attempts import AttemptLimit, Attempts
-from tidegate.http.remote import ClientAddresses
+from tidegate.http.access import Access, AttemptLimit, Attempts
+from tidegate.http.asgi import Application, ClientAddresses
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 

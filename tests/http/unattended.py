@@ -14,7 +14,7 @@ from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.collection import Collection
 from tidegate.http import Binding
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings

@@ -17,8 +17,7 @@ from tidegate.primitives.membership import Election, Membership, MembershipKeys,
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
 from tidegate.primitives.wakeup import Wakeup
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership
+from tidegate.runtime.leadership import Heartbeat, Leadership
 from tidegate.runtime.process_deaths import ProcessDeathWatcher
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.runtime.supervisor import Supervisor

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.examples import examples
-from tidegate.runtime.backlog import Backlog
+from tidegate.runtime.relay import Backlog
 from tidegate.storage.sql.outbox import StoredEvent
 
 MOST, MOST_PER_KEY, PAGE = 6, 2, 3

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from tidegate.core.clock import ManualClock
 from tidegate.primitives.gate import EnqueueIntents
-from tidegate.runtime.enqueue_intents import EnqueueIntentMonitor
+from tidegate.runtime.recoverer import EnqueueIntentMonitor
 from tidegate.storage.valkey import Valkey
 
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tidegate.runtime.gc_tuning import tune_gc
+from tidegate.runtime.supervisor import tune_gc
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ from tests.waiting import blocked_process, patience, simulated_delay, until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.membership import Membership, MembershipSettings
-from tidegate.runtime.heartbeat import Heartbeat
+from tidegate.runtime.leadership import Heartbeat
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey

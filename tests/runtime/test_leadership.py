@@ -11,8 +11,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.metrics import SCHEDULER_LEADER_ACTIVE
 from tidegate.primitives.membership import Election, Membership, MembershipKeys, MembershipSettings
-from tidegate.runtime.heartbeat import Heartbeat
-from tidegate.runtime.leadership import Leadership, leader_fence
+from tidegate.runtime.leadership import Heartbeat, Leadership, leader_fence
 from tidegate.runtime.service import Restarts, Service
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey

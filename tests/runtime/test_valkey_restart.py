@@ -4,7 +4,7 @@ from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.runtime.valkey_restart import ValkeyRestartDetector
+from tidegate.runtime.recoverer import ValkeyRestartDetector
 from tidegate.storage.valkey.connection import connected
 
 

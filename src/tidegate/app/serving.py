@@ -8,7 +8,7 @@ from litestar.handlers import HTTPRouteHandler
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.http.operations import Operations
 from tidegate.http.server import HttpService
 from tidegate.http.session_routes import SessionRoutes

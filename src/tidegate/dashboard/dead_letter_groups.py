@@ -24,7 +24,7 @@ import msgspec
 from tidegate.core.arguments import require_positive, require_whole
 from tidegate.core.errors import Conflict, NotFound
 from tidegate.core.telemetry import get_logger
-from tidegate.runtime.partial_reads import PartialReads, UnreadPart
+from tidegate.runtime.waiting import PartialReads, UnreadPart
 from tidegate.system import DeadLetterStore, DeadLetterSummary, OpenSystem
 
 log = get_logger(__name__)

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate.engine.collection import Collection
-from tidegate.runtime.partial_reads import PartialReads, UnreadPart
+from tidegate.runtime.waiting import PartialReads, UnreadPart
 from tidegate.system import DeadLetterStore, OpenSystem
 
 _MOST_NAMED = 20

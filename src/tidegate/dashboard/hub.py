@@ -15,7 +15,7 @@ import msgspec
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.change_feed import RunChangeFeed
-from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
+from tidegate.http.events import Channel, ChannelState, Listener, ListenerLimit
 from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 from tidegate.runtime.waiting import end, occurs
 from tidegate.system import Topic

@@ -19,7 +19,7 @@ from tidegate.engine.reports import overview
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
-from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
+from tidegate.runtime.waiting import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.service import Snapshots
 

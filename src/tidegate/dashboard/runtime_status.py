@@ -12,7 +12,7 @@ from tidegate.engine.reports.overview import busy_pools
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
+from tidegate.runtime.waiting import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import OutboxDepth
 from tidegate.systems.snapshots.service import Snapshots

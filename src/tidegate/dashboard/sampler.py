@@ -20,8 +20,7 @@ from tidegate.engine.reports import gauges
 from tidegate.engine.reports.overview import EndedJobs, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
-from tidegate.runtime.waiting import first_of, occurs
+from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.topics import SnapshotsOverviewReader

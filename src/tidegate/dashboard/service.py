@@ -11,7 +11,7 @@ from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
 from tidegate.engine.system import OpenCollection
-from tidegate.http.channel import ListenerLimit
+from tidegate.http.events import ListenerLimit
 from tidegate.system import Context, OpenSystem
 from tidegate.systems.snapshots.service import OpenSnapshots
 

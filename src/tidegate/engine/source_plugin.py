@@ -22,9 +22,8 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings
-from tidegate.core.plugins import installed_systems, load_place, load_system, loadable_systems
+from tidegate.core.plugins import installed_systems, load_part, load_place, load_system, loadable_systems
 from tidegate.engine.source import Source
-from tidegate.runtime.loading import load_part
 
 if TYPE_CHECKING:
     from tidegate.engine.calls import CallRoute, UpstreamCalls

@@ -19,9 +19,9 @@ from ipaddress import ip_address
 from litestar.datastructures import Headers
 
 from tidegate.http.access import Access
+from tidegate.http.asgi import speaks_tls
 from tidegate.http.callers import ANONYMOUS, CSRF_HEADER, LOOPBACK, ApiKey, AuthenticationMethod, HttpCaller
 from tidegate.http.problems import ProblemType, RequestFailed
-from tidegate.http.remote import speaks_tls
 from tidegate.http.sessions import COOKIE, find_token
 
 HARMLESS = ("GET", "HEAD")

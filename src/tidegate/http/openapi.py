@@ -1,23 +1,94 @@
-"""Builds the OpenAPI document from the declarations of the routes."""
+"""`/openapi.json` for programs, and `/docs` for people: Swagger UI, served without files of other hosts.
 
+The document is built from the declarations of the routes. Schemas are those of the structs; the docstring under a field
+becomes its description.
+"""
+
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_type_hints
+from datetime import datetime
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import License, Operation, Tag
 
 from tidegate import __version__
+from tidegate.core.docstrings import field_docstrings
 from tidegate.http.callers import CSRF_HEADER
 from tidegate.http.dispatch import NoInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import MEDIA_TYPE as PROBLEM
-from tidegate.http.problems import Problem, ProblemType
-from tidegate.http.routes import RouteDeclaration, declaration_of, to_handler
-from tidegate.http.schemas import REFERENCE, meanings_of, parameter_schema, schemas_of
+from tidegate.http.problems import Problem, ProblemType, RequestFailed
+from tidegate.http.routes import RouteDeclaration, declaration_of, route, to_handler
 from tidegate.http.sessions import COOKIE, SECURE_COOKIE
+
+REFERENCE = "#/components/schemas/{name}"
+
+
+def schemas_of(types: Sequence[Any]) -> tuple[Mapping[Any, Any], dict[str, Any]]:
+    """The schema of each type, and the referenced components by name."""
+    described, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    for struct in _structs_in(types):
+        component, meanings = components.get(struct.__name__, {}), meanings_of(struct)
+        properties: dict[str, Any] = component.get("properties", {})
+        for field in msgspec.structs.fields(struct):
+            if datetime in (field.type, *get_args(field.type)):
+                _note_moment(properties.get(field.encode_name, {}))
+            if field.name in meanings and field.encode_name in properties:
+                properties[field.encode_name] = {"description": meanings[field.name], **properties[field.encode_name]}
+        component |= getattr(struct, "NARROWER", {})
+    return dict(zip(types, described, strict=True)), components
+
+
+def parameter_schema(annotation: Any) -> dict[str, Any]:
+    """The schema of a path or query parameter: without references, and never null, since it can be omitted."""
+    schema = msgspec.json.schema(annotation)
+    whole = _inlined(schema, schema.get("$defs", {}))
+    options = [each for each in whole.get("anyOf", []) if each != {"type": "null"}]
+    return options[0] if len(options) == 1 else whole
+
+
+def meanings_of(struct: type[Any]) -> dict[str, str]:
+    """The docstrings under the fields of a struct and of its base classes, in the words of JSON."""
+    return {name: re.sub(r"\bNone\b", "null", text) for name, text in field_docstrings(struct).items()}
+
+
+def _note_moment(schema: dict[str, Any]) -> None:
+    """Add the format `date-time`, which msgspec omits for times without constraints."""
+    for each in (schema, *schema.get("anyOf", [])):
+        if each.get("type") == "string":
+            each["format"] = "date-time"
+
+
+def _structs_in(types: Sequence[Any]) -> list[type[Any]]:
+    """All structs that occur in these types."""
+    found: dict[type[Any], None] = {}
+    frontier = list(types)
+    while frontier:
+        kind = frontier.pop()
+        frontier += get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found[kind] = None
+            frontier += [field.type for field in msgspec.structs.fields(kind)]
+    return list(found)
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """The schema with references replaced by their definitions."""
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+        return {name: _inlined(value, definitions) for name, value in schema.items() if name != "$defs"}
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    return schema
+
 
 _JSON = "application/json"
 _OF_RUNS = ("progress", "ended")
@@ -77,9 +148,9 @@ def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str
     document = Litestar(described, openapi_config=config, logging_config=None).openapi_schema.to_schema()
     # Litestar keeps methods and paths in sets, so their order would differ between processes.
     described_paths, document["paths"] = document["paths"], {}
-    for route in declared:
-        method = route.method.lower()
-        document["paths"].setdefault(route.path, {})[method] = described_paths[route.path][method]
+    for each in declared:
+        method = each.method.lower()
+        document["paths"].setdefault(each.path, {})[method] = described_paths[each.path][method]
     document["components"] = {"schemas": components, "securitySchemes": _SCHEMES}
     return document
 
@@ -200,3 +271,79 @@ def _bad(route: RouteDeclaration, needs_key: bool) -> dict[str, Any]:
     return {
         str(status): {"description": " ".join(told), "content": problem} for status, told in sorted(by_status.items())
     }
+
+
+TAG = "documentation"
+_FOLDER = Path(__file__).with_name("pages")
+_FILES = {
+    "docs.css": "text/css",
+    "docs.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "vendor/swagger-ui.css": "text/css",
+    "vendor/swagger-ui-bundle.js": "text/javascript",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+
+
+class Documentation:
+    """Routes of the API documentation. The document and the page are built at the first request."""
+
+    def __init__(self, routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> None:
+        self._routes = [
+            route("GET", "/openapi.json", self.openapi, TAG),
+            route("GET", "/docs", self.docs, TAG, media_types=("text/html; charset=utf-8",)),
+            route("GET", "/docs/{digest}/{name}", self.docs_file, TAG, is_page=True, is_chatter=True),
+        ]
+        self._described, self._needs_key = [*routes, *self._routes], needs_key
+        self._document = b""
+        self._files: dict[str, tuple[bytes, str]] = {}
+        self._digest, self._page = "", b""
+
+    def routes(self) -> Sequence[HTTPRouteHandler]:
+        """The routes of the documentation."""
+        return self._routes
+
+    async def openapi(self) -> Response[bytes]:
+        """Describe this API as an OpenAPI 3.1 document."""
+        if not self._document:
+            self._document = msgspec.json.encode(describe(self._described, needs_key=self._needs_key))
+        return Response(self._document, media_type="application/json")
+
+    async def docs(self) -> Response[bytes]:
+        """Show the documentation as a page with a search and with forms that send requests."""
+        self._load()
+        return Response(self._page, media_type="text/html", headers={"content-security-policy": _POLICY})
+
+    async def docs_file(self, digest: str, name: str) -> Response[bytes]:
+        """Send a file of the documentation page."""
+        self._load()
+        if digest != self._digest or name not in self._files:
+            raise RequestFailed(ProblemType.NOT_FOUND, "there is no such file in this version; load the page again")
+        content, kind = self._files[name]
+        return Response(content, media_type=kind, headers=_FOREVER)
+
+    def _load(self) -> None:
+        if self._page:
+            return
+        self._files = {Path(name).name: ((_FOLDER / name).read_bytes(), kind) for name, kind in _FILES.items()}
+        self._digest = sha256(b"".join(content for content, _ in self._files.values())).hexdigest()[:16]
+        values: dict[str, Any] = {"{digest}": self._digest, "{problems}": "".join(map(_problem, ProblemType))}
+        page = (_FOLDER / "index.html").read_text()
+        for placeholder, value in values.items():
+            page = page.replace(placeholder, value)
+        self._page = page.encode()
+
+
+def _problem(kind: ProblemType) -> str:
+    title = f"{kind.value.status} <code>{kind.slug}</code> {_prose(kind.value.title)}"
+    return f'<dt id="{kind.slug}">{title}</dt><dd>{_prose(kind.value.meaning)}</dd>'
+
+
+def _prose(text: str) -> str:
+    """Convert text with code in backquotes to HTML."""
+    pieces = escape(text).split("`")
+    return "".join(f"<code>{piece}</code>" if n % 2 else piece for n, piece in enumerate(pieces))

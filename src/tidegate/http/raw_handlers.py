@@ -3,21 +3,86 @@
 A raw handler is mounted on a path prefix and gets the application. It answers plain requests of admitted callers, and
 passes all others to the application, which implements all rules and problems. Both must give the same answer; a test of
 each handler compares them.
+
+ASGI passes an answer to the server in messages. Two kinds of answers are written to the connection directly: answers of
+raw handlers with a precomposed head, and small events for thousands of clients without a task per client. The server of
+this package offers the connection in the state of each request. Other servers do not; answers are then sent as
+messages.
 """
 
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from tidegate.core.ids import new_id
-from tidegate.http import security_headers
-from tidegate.http.asgi import Application, Message, Pair, Receive, Scope, Send, check_head, headers_of
+from tidegate.http import asgi
+from tidegate.http.asgi import Application, Message, Pair, Receive, Scope, Send, check_head, headers_of, is_for_head
 from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
-from tidegate.http.connection import connection_of
 from tidegate.http.problems import RequestFailed
+
+CONNECTION = "tidegate.connection"
+_MOST_UNSENT = 16 * 1024
+_SILENT_MS = 60_000
+"""The kernel closes a connection if the client has acknowledged nothing for this long."""
+
+
+class Connection(Protocol):
+    """The connection of one request."""
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether the client reads more slowly than events are written."""
+        ...
+
+    def begin(self, on_writable: Callable[[], None]) -> None:
+        """Limit what is buffered for a slow client; `on_writable` is called when the buffer has been sent."""
+        ...
+
+    def write(self, body: bytes) -> None:
+        """Send a chunk of an answer with chunked transfer encoding."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+    def respond(self, scope: Mapping[str, Any], *pieces: bytes) -> bool:
+        """Send a whole answer, head and body.
+
+        Returns False and sends nothing if the answer has to be sent as messages: an earlier request of the connection
+        is unanswered, the connection must be closed after the answer, or the client is slow.
+        """
+        ...
+
+    def cancel_when_lost(self, task: Any) -> None:
+        """Cancel a task or future when the client closes the connection while it waits for this answer."""
+        ...
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection of a request; None if the server does not offer it."""
+    state = scope.get("state")
+    return None if state is None else state.get(CONNECTION)
+
+
+def stream_of(scope: Scope) -> Connection | None:
+    """The connection of a request, for a chunked answer; None if events have to be sent as messages."""
+    # HTTP/1.0 has no chunked encoding.
+    is_chunked = scope["http_version"] == "1.1" and scope["method"] == "GET" and not is_for_head(scope)
+    return connection_of(scope) if is_chunked else None
+
+
+def prepare(transport: Any) -> None:
+    """Limit the write buffer for slow clients, and detect clients that disappeared without closing the connection."""
+    transport.set_write_buffer_limits(high=_MOST_UNSENT)
+    connection = transport.get_extra_info("socket")
+    if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)
+
 
 RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. The argument answers the requests that the handler passes on."""
@@ -111,7 +176,7 @@ class Responder:
         if now != self._second:
             self._second, date = now, (b"date", formatdate(now, usegmt=True).encode())
             for secure in (False, True):
-                self._common[secure] = lines_of([date, *security_headers.of_data(is_secure=secure)])
+                self._common[secure] = lines_of([date, *asgi.of_data(is_secure=secure)])
         # A 304 has no body, and its length would be that of the full answer.
         length = b"" if status == 304 else b"content-length: %d\r\n" % sum(map(len, body))
         lines = b"%b%b%bx-request-id: %b\r\n" % (headers, length, self._common[is_secure], new_id().encode())

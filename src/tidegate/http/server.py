@@ -18,11 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.http import security_headers
+from tidegate.http import asgi
 from tidegate.http.asgi import MOST_KEPT, Application
 from tidegate.http.binding import Binding
-from tidegate.http.connection import CONNECTION, prepare
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, RequestFailed
+from tidegate.http.raw_handlers import CONNECTION, prepare
 
 log = get_logger(__name__)
 
@@ -334,7 +334,7 @@ class _Protocol(HttpToolsProtocol):
                 (b"content-length", b"%d" % len(body)),
                 (b"x-request-id", request_id.encode()),
                 (b"connection", b"close"),
-                *security_headers.ALWAYS,
+                *asgi.ALWAYS,
             ]
             phrase = HTTPStatus(trouble.status).phrase.encode()
             lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)

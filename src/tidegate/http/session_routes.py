@@ -15,16 +15,13 @@ from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
-from tidegate.http.asgi import HttpRequest
+from tidegate.http.asgi import HttpRequest, speaks_tls
 from tidegate.http.authentication import stranger
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, AuthenticationMethod, HttpCaller, Role, caller_of
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType, RequestFailed
-from tidegate.http.remote import speaks_tls
 from tidegate.http.routes import route
-from tidegate.http.session_records import EVERY_SESSION, OpenSession
-from tidegate.http.session_registry import SessionRegistry
-from tidegate.http.session_tables import LONGEST_SUBJECT
+from tidegate.http.session_registry import EVERY_SESSION, LONGEST_SUBJECT, OpenSession, SessionRegistry
 
 log = get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Reassigns the messages of dead processes.
+"""Reassigns the messages of dead processes, and triggers recovery after other losses.
 
 A death is noticed when the lease ends, or when a process of the same machine reports it (see `process_deaths`). The
 messages then go to other processes at once. A lease does not end while the server refuses all writes: see
@@ -11,7 +11,9 @@ Therefore dead processes are checked again, at once and at growing pauses, until
 
 If the server lost all data, processes go on reading until they notice that they are not registered. One that dies
 before it notices has no lease that could end. So a new leader waits until all living processes must have joined
-again, and then takes over the messages of unregistered readers.
+again, and then takes over the messages of unregistered readers. A server that lost its last second, or was restored
+from an old snapshot, still has all leases, so nothing else would notice: `ValkeyRestart` triggers recovery whenever the
+server was unavailable and is back. An enqueue intent that expires unconfirmed triggers it too.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +22,9 @@ from typing import Protocol, TypeVar
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.primitives.gate import EnqueueIntents
 from tidegate.primitives.membership import Expiry, Membership
+from tidegate.storage.valkey import Valkey
 
 log = get_logger(__name__)
 
@@ -189,3 +193,45 @@ async def _attempt(work: Awaitable[T], failures: list[Exception]) -> T | None:
     except Exception as error:  # raised at the end of `fire`, after the other streams
         failures.append(error)
         return None
+
+
+class EnqueueIntentMonitor:
+    """A due source of the timekeeper; new intents wake it up."""
+
+    def __init__(self, intents: EnqueueIntents, *, tell: Sequence[Callable[[], object]]) -> None:
+        """The functions of `tell` are called when an intent expired."""
+        self._intents, self._tell = intents, tuple(tell)
+
+    async def fire(self) -> int | None:
+        """Call the functions if an intent expired; return in how many ms the next one expires."""
+        due, next_in_ms = await self._intents.expired()
+        if due:
+            for notify in self._tell:
+                notify()
+        return next_in_ms
+
+    def __repr__(self) -> str:
+        return f"EnqueueIntentMonitor({self._intents!r})"
+
+
+class ValkeyRestartDetector:
+    """A due source of the timekeeper. Its wait for a wake-up ends when the connection breaks."""
+
+    def __init__(self, valkey: Valkey, *, tell: Sequence[Callable[[], object]]) -> None:
+        """The functions of `tell` are called when the server is back."""
+        self._valkey, self._tell = valkey, tuple(tell)
+        self._known = valkey.losses
+
+    async def fire(self) -> int | None:
+        """Call the functions if the server was unavailable since the last call and is back."""
+        losses = self._valkey.losses
+        if losses != self._known:
+            # Raises while the server is unavailable, and `_known` stays: the call is repeated until it is back.
+            await self._valkey.execute("PING")
+            self._known = losses
+            for notify in self._tell:
+                notify()
+        return None
+
+    def __repr__(self) -> str:
+        return f"ValkeyRestartDetector({self._valkey.address})"

@@ -20,8 +20,7 @@ from tidegate.engine.api.run_details import RunDetail, RunDetailReader
 from tidegate.engine.api.runs import RunFeed
 from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.lifecycle import RunState
-from tidegate.http.channel import ListenerLimit
-from tidegate.http.events import EventStream
+from tidegate.http.events import EventStream, ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 

@@ -17,7 +17,7 @@ from typing import Any
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.campaigns import decider, scripts
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
+from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.installation import CampaignInstaller
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds, Points
 from tidegate.systems.campaigns.model import Campaign, CampaignEntry, EntryOutcome

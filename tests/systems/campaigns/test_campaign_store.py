@@ -9,9 +9,8 @@ from sqlalchemy import insert
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.campaigns import campaign_store
-from tidegate.systems.campaigns.campaign_store import IssuedUser
+from tidegate.systems.campaigns.campaign_store import IssuedUser, campaign_entries
 from tidegate.systems.campaigns.model import FIRST_COME, POINTS, CampaignExists, CampaignPlan, CampaignState
-from tidegate.systems.campaigns.tables import campaign_entries
 
 PLAN = CampaignPlan(id="autumn", kind=FIRST_COME, total_count=10, title="Autumn | 가을")
 LATER = datetime(2999, 1, 1, tzinfo=UTC)

@@ -14,6 +14,7 @@ from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.campaign_store import campaign_entries, campaigns
 from tidegate.systems.campaigns.entry_decisions import apply_entries
 from tidegate.systems.campaigns.kinds import Kinds, Points
 from tidegate.systems.campaigns.model import (
@@ -26,7 +27,6 @@ from tidegate.systems.campaigns.model import (
 )
 from tidegate.systems.campaigns.scripts import campaign_keys
 from tidegate.systems.campaigns.service import Campaigns
-from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 PLAN = CampaignPlan(id="autumn", kind=POINTS, points=5, total_count=10)
 

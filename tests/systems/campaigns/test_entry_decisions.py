@@ -9,10 +9,10 @@ from tests.systems.campaigns.worker_harness import Picky
 from tidegate.core.errors import ContractBroken
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.campaign_store import campaign_entries
 from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds, Points
 from tidegate.systems.campaigns.model import FIRST_COME, POINTS, Campaign, CampaignEntry, CampaignPlan, EntryOutcome
-from tidegate.systems.campaigns.tables import campaign_entries
 
 KINDS = Kinds([FirstCome(), Points(), Picky()])
 ISSUED, REFUSED, SOLD_OUT, KNOWN = "issued", "refused", "sold_out", "known"

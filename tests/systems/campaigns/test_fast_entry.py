@@ -21,7 +21,7 @@ from tidegate.http.raw_handlers import Admission, Receive, Scope, Send
 from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.api.fast_entry import VARYING, FastEntry
+from tidegate.systems.campaigns.api.routes import VARYING, FastEntry
 
 KEY, READ_KEY = "0123456789abcdef0123", "read-0123456789abcdef"
 Reply = tuple[int, dict[str, str], bytes]

@@ -16,8 +16,8 @@ from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.dead_letters import dead_letter_store
+from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds
 from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
 from tidegate.systems.campaigns.model import FIRST_COME

@@ -15,9 +15,9 @@ from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.campaign_store import campaign_entries, campaigns
 from tidegate.systems.campaigns.installation import CampaignInstaller
 from tidegate.systems.campaigns.model import CampaignChange
-from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 

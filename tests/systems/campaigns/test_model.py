@@ -23,7 +23,7 @@ from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import campaign_store, scripts
-from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.decider import campaign_stream
 from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
 from tidegate.systems.campaigns.kinds import Kinds, Points
 from tidegate.systems.campaigns.model import (

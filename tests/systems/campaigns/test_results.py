@@ -15,9 +15,9 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns.campaign_store import campaign_entries
 from tidegate.systems.campaigns.metrics import CampaignGauges
 from tidegate.systems.campaigns.model import CampaignPlan, EntryAnswer
-from tidegate.systems.campaigns.tables import campaign_entries
 
 
 @pytest.fixture

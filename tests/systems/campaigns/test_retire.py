@@ -13,7 +13,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.decider import campaign_stream
 from tidegate.systems.campaigns.scripts import GROUP, process_keys
 
 IDLE_MS = 30_000

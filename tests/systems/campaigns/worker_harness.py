@@ -15,11 +15,11 @@ from tests.waiting import PATIENCE_S, look_again
 from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
+from tidegate.systems.campaigns.campaign_store import campaign_entries
+from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.kinds import CampaignKind, FirstCome, Kinds, Points
 from tidegate.systems.campaigns.model import Campaign, CampaignEntry, CampaignStatus, EntryOutcome, EntryVerdict
 from tidegate.systems.campaigns.recovery import RecoverableCampaigns
-from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.campaigns.worker import CampaignWorker
 
 FAST: dict[str, Any] = {

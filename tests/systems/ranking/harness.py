@@ -11,12 +11,11 @@ from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.board_copy import BoardCopy, RankingRebuilds, Rebuilder
 from tidegate.systems.ranking.model import CountedEvent, RankingPeriod, windows_at
+from tidegate.systems.ranking.score_store import ranking_scores
 from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.tables import ranking_scores
-from tidegate.systems.ranking.worker import RankingRebuilds, Rebuilder
 
 NOW = datetime(2025, 12, 30, 12, tzinfo=UTC)
 """A Tuesday of the first week of 2026."""

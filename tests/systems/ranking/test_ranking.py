@@ -19,11 +19,10 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.ranking import score_store
-from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.board_copy import BoardCopy, RankingRetention
 from tidegate.systems.ranking.event_counter import EventCounter
 from tidegate.systems.ranking.model import CountedEvent, CountResult, RankingPeriod, Window, windows_at
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.worker import RankingRetention
 
 MINUTE = timedelta(minutes=1)
 

@@ -14,8 +14,8 @@ from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.ranking import score_store
 from tidegate.systems.ranking.model import CountedEvent, CountResult, RankingPeriod, oldest_kept, windows_at
+from tidegate.systems.ranking.score_store import ranking_events, ranking_scores
 from tidegate.systems.ranking.settings import Board
-from tidegate.systems.ranking.tables import ranking_events, ranking_scores
 
 DAY = timedelta(days=1)
 

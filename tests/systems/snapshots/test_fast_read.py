@@ -16,8 +16,7 @@ from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Keyring, Role
-from tidegate.http.connection import CONNECTION
-from tidegate.http.raw_handlers import Admission, Receive, Scope, Send
+from tidegate.http.raw_handlers import CONNECTION, Admission, Receive, Scope, Send
 from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.snapshots.api.fast_read import FastRead, ReadCoalescer

@@ -14,7 +14,7 @@ from tidegate.core.clock import Clock, ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import Inside, PassSigner, RoomPlan, WaitingRoom, WaitingRooms, WaitingRoomSettings
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.room_store import room_tokens
 from tidegate.systems.waiting_room.worker import RoomWorker
 
 KEY = b"a key of the tests, of 32 bytes."

@@ -21,7 +21,7 @@ from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom, WaitingRooms
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.room_store import room_tokens
 
 ROOT = Path(__file__).parents[3]
 USERS = [f"user-{n:03}" for n in range(40)]

@@ -10,7 +10,7 @@ from tests.systems.waiting_room.harness import ROOM, RoomHarness, add_visitors, 
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Transaction
 from tidegate.systems.waiting_room import InLine, PassRefused, RoomInUse, RoomPlan, WaitingRooms, room_store, service
-from tidegate.systems.waiting_room.tables import room_tokens, waiting_rooms
+from tidegate.systems.waiting_room.room_store import room_tokens, waiting_rooms
 
 USERS = [f"user-{n:02}" for n in range(12)]
 

@@ -21,7 +21,7 @@ from tidegate.systems.waiting_room import (
     drawn_place,
     number_of,
 )
-from tidegate.systems.waiting_room.draw import DRAWN, LOWEST, new_seed
+from tidegate.systems.waiting_room.model import DRAWN, LOWEST, new_seed
 
 EARLY = [f"early-{n}" for n in range(1, 31)]
 

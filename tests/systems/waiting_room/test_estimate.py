@@ -15,7 +15,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import RoomPlan, WaitingRooms
-from tidegate.systems.waiting_room.estimate import Estimate, LineMove, measure_pace
+from tidegate.systems.waiting_room.line import Estimate, LineMove, measure_pace
 
 EVEN = [LineMove(second * 1000, 10) for second in range(61)]
 

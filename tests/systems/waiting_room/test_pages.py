@@ -25,7 +25,7 @@ from tests.systems.waiting_room.room_site import COOKIE, START, TITLE, RoomSite,
 from tests.waiting import stopwatch
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room.api.pages.puzzles import solve
+from tidegate.systems.waiting_room.api.pages.routes import solve
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 

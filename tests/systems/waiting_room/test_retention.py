@@ -10,8 +10,8 @@ from tests.systems.waiting_room.harness import RoomHarness
 from tidegate.connections import build_context
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
+from tidegate.systems.waiting_room.room_store import room_tokens
 from tidegate.systems.waiting_room.system import OpenWaitingRooms
-from tidegate.systems.waiting_room.tables import room_tokens
 
 
 def _admissions(tx: Transaction) -> list[int]:

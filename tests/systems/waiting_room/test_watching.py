@@ -53,8 +53,8 @@ from tidegate.systems.waiting_room import (
     WaitingRooms,
     WaitingRoomSettings,
 )
-from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.systems.waiting_room.api.places import AdmissionRates, PlaceRoutes
+from tidegate.systems.waiting_room.api.routes import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.systems.waiting_room.session_store import settle
 from tidegate.systems.waiting_room.watching import WatcherRegistry
 

@@ -22,11 +22,11 @@ COMMANDS = {
     "doctor": Command(
         "tidegate.app.cli.doctor:doctor", "Check servers, files and credentials, with advice on problems."
     ),
-    "github": Command("tidegate.app.cli.github:app", "Receive webhooks of GitHub, and list deliveries."),
-    "migrate": Command("tidegate.app.cli.migrate:migrate", "Update the schema of the database."),
+    "github": Command("tidegate.app.cli.administration:github_app", "Receive webhooks of GitHub, and list deliveries."),
+    "migrate": Command("tidegate.app.cli.administration:migrate", "Update the schema of the database."),
     "serve": Command("tidegate.app.cli.up:serve", "Run the HTTP server without workers."),
-    "sessions": Command("tidegate.app.cli.sessions:app", "List browser sessions, and revoke them."),
-    "settings": Command("tidegate.app.cli.settings:settings", "Show all settings with their values."),
+    "sessions": Command("tidegate.app.cli.administration:sessions_app", "List browser sessions, and revoke them."),
+    "settings": Command("tidegate.app.cli.administration:settings", "Show all settings with their values."),
     "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
     "up": Command("tidegate.app.cli.up:up", "Run workers, leader services and HTTP in one process."),
     "work": Command("tidegate.app.cli.up:work", "Run workers."),

@@ -68,7 +68,7 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
 
 def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
     """All checks in order; file permissions come after the checks that create files."""
-    from tidegate.app.cli import doctor_files, doctor_servers, doctor_upstreams
+    from tidegate.app.cli import doctor_files, doctor_servers
 
     return {
         "tidegate": doctor_files.installation,
@@ -79,6 +79,6 @@ def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
         "archive": doctor_servers.archive,
         "queues": doctor_servers.queues,
         "files": doctor_files.permissions,
-        "credentials": doctor_upstreams.credentials,
-        "upstreams": doctor_upstreams.upstreams,
+        "credentials": doctor_servers.credentials,
+        "upstreams": doctor_servers.upstreams,
     }

@@ -154,7 +154,7 @@ def _allow_files(watchers: int) -> None:
 async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
     """Open the application and run the services of `role` until a signal arrives; no HTTP without `binding`."""
     from tidegate.app import open_application
-    from tidegate.runtime.gc_tuning import tune_gc
+    from tidegate.runtime.supervisor import tune_gc
 
     async with open_application(settings) as application:
         tokens = _awaited_tokens(application)
@@ -169,7 +169,7 @@ async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *
 def _services(role: ProcessRole, application: Application, binding: Binding | None) -> Mapping[str, Service]:
     from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
     from tidegate.engine.system import OpenCollection
-    from tidegate.http.channel import ListenerLimit
+    from tidegate.http.events import ListenerLimit
 
     if binding is None:
         return {}

@@ -40,9 +40,8 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
 from tidegate.http.asgi import HttpRequest, HttpResponse
-from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
 from tidegate.http.dispatch import RequestInput
-from tidegate.http.events import ENDED, EventStream
+from tidegate.http.events import ENDED, Channel, ChannelState, EventStream, Listener, ListenerLimit
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 from tidegate.http.routes import FurtherAnswer, one_of, route

@@ -34,7 +34,7 @@ def sync(
 
     Only rows of changed documents are written. An interrupted sync is continued by the next one.
     """
-    from tidegate.runtime.gc_tuning import tune_gc
+    from tidegate.runtime.supervisor import tune_gc
     from tidegate.storage.documents.sync import parse_destination
 
     address = parse_destination(to)

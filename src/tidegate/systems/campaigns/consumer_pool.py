@@ -14,8 +14,7 @@ from tidegate.core.errors import UNDECODABLE
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Message
 from tidegate.runtime.waiting import end, unless
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.decider import Decider, PendingEntry
+from tidegate.systems.campaigns.decider import ConsumerContext, Decider, PendingEntry
 from tidegate.systems.campaigns.model import CampaignEntry
 
 log = get_logger(__name__)

@@ -17,10 +17,10 @@ from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement
 from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.campaign_store import LONGEST_REASON
 from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
 from tidegate.systems.campaigns.model import Campaign, CampaignEntry, EntryOutcome, EntryVerdict
 from tidegate.systems.campaigns.scripts import remembered
-from tidegate.systems.campaigns.tables import LONGEST_REASON
 
 KNOWN = "known"
 """The user has a row of another entry, which is kept."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tidegate.core.errors import InvalidSettings, NotFound
-from tidegate.runtime.loading import load_part
+from tidegate.core.plugins import load_part
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement
 from tidegate.systems.campaigns.model import (

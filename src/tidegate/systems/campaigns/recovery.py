@@ -12,7 +12,7 @@ from tidegate.primitives.membership import Membership
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.consumer_context import campaign_stream
+from tidegate.systems.campaigns.decider import campaign_stream
 from tidegate.systems.campaigns.scripts import GROUP, busy_key, campaign_keys, process_keys, wakeups_key
 from tidegate.systems.campaigns.settings import CampaignSettings
 

@@ -16,9 +16,8 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import campaign_store, scripts
 from tidegate.systems.campaigns.dead_letters import CampaignDeadLetterPage, CampaignDeadLetters
-from tidegate.systems.campaigns.deletion import CampaignDeletion
 from tidegate.systems.campaigns.entry_service import EntryService
-from tidegate.systems.campaigns.installation import CampaignInstaller
+from tidegate.systems.campaigns.installation import CampaignDeletion, CampaignInstaller
 from tidegate.systems.campaigns.model import (
     FIRST_COME,
     LARGEST_PAGE,

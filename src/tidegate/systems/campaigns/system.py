@@ -79,7 +79,7 @@ class OpenCampaigns(OpenSystem):
 
     def worker(self) -> CampaignWorker:
         """Return a new worker. A process must not run more than one."""
-        from tidegate.systems.campaigns.consumer_context import ConsumerContext
+        from tidegate.systems.campaigns.decider import ConsumerContext
         from tidegate.systems.campaigns.worker import CampaignWorker
 
         context = self._context
@@ -102,7 +102,7 @@ class OpenCampaigns(OpenSystem):
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         """Return the rule that deletes campaigns that ended long ago."""
-        from tidegate.systems.campaigns.deletion import CampaignRetention
+        from tidegate.systems.campaigns.installation import CampaignRetention
 
         return [CampaignRetention(self._context.valkey, self._context.database, self._settings.kept)]
 

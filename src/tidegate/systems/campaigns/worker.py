@@ -22,8 +22,8 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
+from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.installation import CampaignInstaller
 from tidegate.systems.campaigns.model import require_campaign
 from tidegate.systems.campaigns.scripts import GROUP, busy_key, campaign_keys, process_keys, wakeups_key

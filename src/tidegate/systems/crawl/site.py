@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from tidegate.core.errors import InvalidArgument, NotFound, TidegateError
-from tidegate.runtime.loading import load_part
+from tidegate.core.plugins import load_part
 from tidegate.storage.sql.faults import words_of
 from tidegate.systems.crawl.stages import Stage
 

@@ -12,7 +12,7 @@ from tidegate.engine.reports.overview import newest_active
 from tidegate.engine.reports.progress import kinds_of
 from tidegate.engine.runs import Run
 from tidegate.http.routes import route
-from tidegate.runtime.partial_reads import DATABASE, PartialReads, UnreadPart
+from tidegate.runtime.waiting import DATABASE, PartialReads, UnreadPart
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.api import CrawledHost

@@ -8,7 +8,7 @@ from itertools import islice
 from rich.console import Console
 from rich.text import Text
 
-from tidegate.cli.charts import Glyphs, bar, heat, sparkline
+from tidegate.cli.tables import Glyphs, bar, heat, sparkline
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.systems.github.statistics import (
     ByUser,

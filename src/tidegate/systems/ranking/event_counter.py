@@ -23,8 +23,8 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.systems.ranking import score_store
 from tidegate.systems.ranking.board_copy import BoardCopy
 from tidegate.systems.ranking.model import AHEAD, CountedEvent
+from tidegate.systems.ranking.score_store import LONGEST_ID
 from tidegate.systems.ranking.settings import Board
-from tidegate.systems.ranking.tables import LONGEST_ID
 
 _MOST_AT_ONCE = 500
 _LARGEST_AMOUNT = 10**9

@@ -1,4 +1,4 @@
-"""Events and scores in SQL. Every function works in the caller's transaction.
+"""Tables of boards, counted events and scores, and their rows. Every function works in the caller's transaction.
 
 - An event counts once, in those of its windows that are still kept. An event in none of them changes nothing, so
   counted events need not be stored for longer.
@@ -14,9 +14,10 @@ from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, bindparam, delete, func, select, update
 
 from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.schema import TABLE_OPTIONS, UtcDateTime, exact_text, metadata
 from tidegate.systems.ranking.model import (
     REACH,
     CountedEvent,
@@ -29,8 +30,44 @@ from tidegate.systems.ranking.model import (
     oldest_kept,
     windows_at,
 )
-from tidegate.systems.ranking.settings import Board
-from tidegate.systems.ranking.tables import ranking_boards, ranking_events, ranking_scores
+from tidegate.systems.ranking.settings import LONGEST_BOARD, Board
+
+LONGEST_ID = 200
+ranking_boards = Table(
+    "ranking_boards",
+    metadata,
+    Column("board", exact_text(LONGEST_BOARD), primary_key=True),
+    # Calendar by which the scores of the board were computed; after a change of the setting they are recomputed.
+    Column("timezone", exact_text(64), nullable=False),
+    **TABLE_OPTIONS,
+)
+"""One row per board, which every counting transaction locks: transactions of one board run one after the other."""
+ranking_events = Table(
+    "ranking_events",
+    metadata,
+    Column("board", exact_text(LONGEST_BOARD), primary_key=True),
+    Column("event_id", exact_text(LONGEST_ID), primary_key=True),
+    Column("member", exact_text(LONGEST_ID), nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("happened_at", UtcDateTime, nullable=False),
+    Index(None, "board", "happened_at"),
+    **TABLE_OPTIONS,
+)
+"""Counted events, each once. A row is deleted when every window that it counted in is gone."""
+ranking_scores = Table(
+    "ranking_scores",
+    metadata,
+    Column("board", exact_text(LONGEST_BOARD), primary_key=True),
+    Column("period", exact_text(8), primary_key=True),
+    Column("window_name", exact_text(10), primary_key=True),
+    Column("member", exact_text(LONGEST_ID), primary_key=True),
+    Column("score", BigInteger, nullable=False),
+    # Time of the latest event of the score, in whatever order the events came.
+    Column("reached_at", UtcDateTime, nullable=False),
+    **TABLE_OPTIONS,
+)
+"""Scores of members per window."""
+
 
 _b, _e, _s = ranking_boards.c, ranking_events.c, ranking_scores.c
 _CHUNK = 1000

@@ -17,7 +17,13 @@ from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.board_copy import BoardCopy, rebuild_wakeup_key
+from tidegate.systems.ranking.board_copy import (
+    BoardCopy,
+    RankingRebuilds,
+    RankingRetention,
+    Rebuilder,
+    rebuild_wakeup_key,
+)
 from tidegate.systems.ranking.event_counter import EventCounter, handlers
 from tidegate.systems.ranking.model import (
     LARGEST_TOP,
@@ -29,9 +35,8 @@ from tidegate.systems.ranking.model import (
     WindowRanks,
     window_on,
 )
+from tidegate.systems.ranking.score_store import LONGEST_ID
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.tables import LONGEST_ID
-from tidegate.systems.ranking.worker import RankingRebuilds, RankingRetention, Rebuilder
 
 MOST_NEIGHBOURS = 100
 _SERVER_WITHIN_S = 1.0

@@ -11,8 +11,8 @@ from datetime import timedelta
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE, InvalidArgument, InvalidSettings
+from tidegate.core.plugins import load_part
 from tidegate.engine.upstream import Answer, Request
-from tidegate.runtime.loading import load_part
 from tidegate.settings import Settings
 from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, SnapshotKind, UnreadableAnswer
 from tidegate.systems.snapshots.settings import SnapshotSettings

@@ -18,7 +18,7 @@ from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
-from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, UnreadPart
+from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.store import FAILED, SAMPLE_PLACES

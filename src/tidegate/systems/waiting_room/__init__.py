@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.systems.waiting_room.draw import commitment_of, drawn_place, number_of
-    from tidegate.systems.waiting_room.estimate import Estimate, Pace
+    from tidegate.systems.waiting_room.line import Estimate, Pace
     from tidegate.systems.waiting_room.model import (
         MOST_CAPACITY,
         AdmissionState,
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
         Session,
         Standing,
         VisitorStatus,
+        commitment_of,
+        drawn_place,
+        number_of,
     )
     from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, VisitorPass
     from tidegate.systems.waiting_room.service import WaitingRooms
@@ -71,12 +73,12 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.systems.waiting_room.draw": "commitment_of drawn_place number_of",
-        "tidegate.systems.waiting_room.estimate": "Estimate Pace",
         "tidegate.systems.waiting_room.model": (
-            "AdmissionState Entering InLine Inside LineView MOST_CAPACITY NotActive NotPresent Room RoomCensus "
-            "RoomClosed RoomExists RoomInUse RoomPlan RoomState RoomStatus Session Standing VisitorStatus"
+            "commitment_of drawn_place number_of AdmissionState Entering InLine Inside LineView "
+            "MOST_CAPACITY NotActive NotPresent Room RoomCensus RoomClosed RoomExists RoomInUse RoomPlan "
+            "RoomState RoomStatus Session Standing VisitorStatus"
         ),
+        "tidegate.systems.waiting_room.line": "Estimate Pace",
         "tidegate.systems.waiting_room.passes": "PassRefused PassSigner VisitorPass",
         "tidegate.systems.waiting_room.service": "WaitingRooms",
         "tidegate.systems.waiting_room.session_store": "require_active",

@@ -26,8 +26,7 @@ from tidegate.systems.waiting_room.model import (
     VisitorAdmission,
     require_user,
 )
-from tidegate.systems.waiting_room.room_store import get, lock_shared
-from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.room_store import get, lock_shared, room_tokens
 
 _c = room_tokens.c
 _OVER = (AdmissionState.EXPIRED, AdmissionState.LEFT)

@@ -29,10 +29,18 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import room_store, session_store
 from tidegate.systems.waiting_room.admission import Admitter
-from tidegate.systems.waiting_room.draw import drawn_place, number_of
-from tidegate.systems.waiting_room.estimate import Estimate, Pace, measure_pace
 from tidegate.systems.waiting_room.installation import RoomInstaller
-from tidegate.systems.waiting_room.line import MOST_JOINS, MOST_LOOKS, SHOWN, JoinReply, WaitingLine, unused_place
+from tidegate.systems.waiting_room.line import (
+    MOST_JOINS,
+    MOST_LOOKS,
+    SHOWN,
+    Estimate,
+    JoinReply,
+    Pace,
+    WaitingLine,
+    measure_pace,
+    unused_place,
+)
 from tidegate.systems.waiting_room.model import (
     AdmissionResults,
     Entering,
@@ -52,6 +60,8 @@ from tidegate.systems.waiting_room.model import (
     UnverifiedClaim,
     VisitorAdmission,
     VisitorStatus,
+    drawn_place,
+    number_of,
     require_user,
 )
 from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, VisitorPass

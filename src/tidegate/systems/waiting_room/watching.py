@@ -26,7 +26,7 @@ from tidegate.primitives.stream.message import Entry
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey
-from tidegate.systems.waiting_room.estimate import Pace
+from tidegate.systems.waiting_room.line import Pace
 from tidegate.systems.waiting_room.model import LineView, Standing
 from tidegate.systems.waiting_room.scripts import room_keys
 from tidegate.systems.waiting_room.waiting_room import WaitingRoom

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.cli.charts import BLOCKS, PLAIN, Glyphs, bar, heat, sparkline
+from tidegate.cli.tables import BLOCKS, PLAIN, Glyphs, bar, heat, sparkline
 
 
 def test_a_sparkline_is_proportional_to_its_values():

@@ -14,8 +14,16 @@ from typing import NamedTuple
 
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.http.connection import connection_of
-from tidegate.http.raw_handlers import Admission, AdmittedRequest, Application, Receive, Responder, Scope, Send
+from tidegate.http.raw_handlers import (
+    Admission,
+    AdmittedRequest,
+    Application,
+    Receive,
+    Responder,
+    Scope,
+    Send,
+    connection_of,
+)
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.snapshots.cache import CacheKey, RefreshFeed
 from tidegate.systems.snapshots.reads import SnapshotAnswer, SnapshotReader

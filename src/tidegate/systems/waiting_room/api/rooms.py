@@ -25,7 +25,7 @@ from tidegate.systems.waiting_room.model import (
     MOST_PUZZLE_BITS,
     ROOM_NAME,
 )
-from tidegate.systems.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
+from tidegate.systems.waiting_room.room_store import LONGEST_ENTRANCE, LONGEST_TITLE
 
 TAG = "rooms"
 _MOST_INVITED = 100

@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,12 +12,43 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import Response
 
 from tidegate.http.asgi import HttpResponse
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.systems.waiting_room import InLine as Waiting
 from tidegate.systems.waiting_room import Inside, RoomState
-from tidegate.systems.waiting_room.api.pages import cookies, durations
-from tidegate.systems.waiting_room.api.pages.assets import Assets
+from tidegate.systems.waiting_room.api.pages import durations, page_state
 from tidegate.systems.waiting_room.api.pages.page_state import LIVE, PageState, PageView, again_s, progress, title_of
 from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS, Language, say
+
+FOLDER = "assets"
+_FILES = Path(__file__).with_name(FOLDER)
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
+
+
+class Assets:
+    """All files, read once."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, tuple[bytes, str]] = {}
+        self._names: dict[str, str] = {}
+        for path in sorted(_FILES.iterdir()):
+            if path.suffix in _KINDS:
+                content = path.read_bytes()
+                name = f"{path.stem}.{sha256(content).hexdigest()[:16]}{path.suffix}"
+                self._names[path.name] = name
+                self._answers[name] = content, _KINDS[path.suffix]
+
+    def address(self, file: str) -> str:
+        """The URL of a file, relative to the page of a room."""
+        return f"{FOLDER}/{self._names[file]}"
+
+    def answer(self, name: str) -> HttpResponse:
+        """Serve a file by its versioned name."""
+        found = self._answers.get(name)
+        if found is None:
+            raise RequestFailed(ProblemType.NOT_FOUND, "there is no such file; the page has the current names")
+        return Response(found[0], media_type=found[1], headers=_FOR_EVER)
+
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -124,9 +156,9 @@ class PageRenderer:
             "events": f"../v1/rooms/{room}/place/events",
             "place": f"../v1/rooms/{room}/place",
             "draw": f"../v1/rooms/{room}/draw",
-            "cookie": cookies.pass_cookie(room),
-            "start_cookie": cookies.start_cookie(room),
-            "cookie_s": 0 if view is None else cookies.kept_s(view.room.plan),
+            "cookie": page_state.pass_cookie(room),
+            "start_cookie": page_state.start_cookie(room),
+            "cookie_s": 0 if view is None else page_state.kept_s(view.room.plan),
             "start": start,
             "challenge": challenge,
             "puzzle_bits": 0 if view is None else view.room.plan.puzzle_bits,

@@ -5,9 +5,11 @@ entrance is part of the room's settings.
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -15,6 +17,7 @@ import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from tidegate.core.arguments import require_whole
 from tidegate.core.errors import (
     InvalidArgument,
     NotFound,
@@ -22,9 +25,8 @@ from tidegate.core.errors import (
     ValkeyUnavailable,
 )
 from tidegate.core.telemetry.metrics import ROOM_THROTTLED
-from tidegate.http.asgi import HttpRequest, HttpResponse, is_for_head
+from tidegate.http.asgi import ClientAddresses, HttpRequest, HttpResponse, is_for_head
 from tidegate.http.dispatch import RequestInput
-from tidegate.http.remote import ClientAddresses
 from tidegate.http.routes import route
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
@@ -44,16 +46,40 @@ from tidegate.systems.waiting_room import (
     WaitingRoom,
     WaitingRooms,
 )
-from tidegate.systems.waiting_room.api.pages import cookies
-from tidegate.systems.waiting_room.api.pages.assets import FOLDER, Assets
+from tidegate.systems.waiting_room.api.pages import page_state
 from tidegate.systems.waiting_room.api.pages.page_state import PageState, PageView, title_of
-from tidegate.systems.waiting_room.api.pages.puzzles import LONGEST_SOLUTION, challenge_of, is_solved
-from tidegate.systems.waiting_room.api.pages.rendering import PageRenderer
+from tidegate.systems.waiting_room.api.pages.rendering import FOLDER, Assets, PageRenderer
 from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
 from tidegate.systems.waiting_room.api.places import AdmissionRates, find_pass
-from tidegate.systems.waiting_room.model import require_room_name
+from tidegate.systems.waiting_room.model import MOST_PUZZLE_BITS, require_room_name
 from tidegate.systems.waiting_room.passes import PassExpired
 from tidegate.systems.waiting_room.passes import VisitorPass as Pass
+
+_CHALLENGE_DIGITS = 32
+LONGEST_SOLUTION = 16
+
+
+def challenge_of(visitor: str) -> str:
+    """The challenge for a visitor, from the value of the visitor's cookie. Short, so that one hash block suffices."""
+    return hashlib.sha256(b"tidegate/puzzle/" + visitor.encode()).hexdigest()[:_CHALLENGE_DIGITS]
+
+
+def is_solved(challenge: str, solution: str, bits: int) -> bool:
+    """Whether a solution is correct."""
+    if bits == 0:
+        return True
+    # Bounded before hashing, since the text comes from the client.
+    if not solution.isascii() or not solution.isdigit() or len(solution) > LONGEST_SOLUTION:
+        return False
+    digest = hashlib.sha256(f"{challenge}:{solution}".encode()).digest()
+    return int.from_bytes(digest[:4]) >> (32 - bits) == 0
+
+
+def solve(challenge: str, bits: int) -> str:
+    """Find a solution, for programs that join in the place of a browser."""
+    require_whole("bits", bits, least=0, most=MOST_PUZZLE_BITS)
+    return next(str(number) for number in count() if is_solved(challenge, str(number), bits))
+
 
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"
@@ -147,7 +173,7 @@ class PageRoutes:
         if view.state is PageState.INSIDE and plan.entrance is not None:
             response: HttpResponse = _redirect(plan.entrance)
         else:
-            start = cookies.start_of(request, room.name)
+            start = page_state.start_of(request, room.name)
             # The progress starts at the largest place that was shown. A place that was restored can be further back.
             if view.position is not None and (start is None or start < view.position):
                 start = view.position
@@ -155,11 +181,11 @@ class PageRoutes:
             challenge = challenge_of(visitor) if visitor and plan.puzzle_bits else ""
             response = self._renderer.page(view, language, start, challenge)
             if visitor:
-                cookies.keep_visitor(response, request, room.name, visitor)
+                page_state.keep_visitor(response, request, room.name, visitor)
             if start is not None and view.position is not None:
-                cookies.keep_start(response, request, room.name, start, plan)
+                page_state.keep_start(response, request, room.name, start, plan)
         if view.token is not None:
-            cookies.keep_pass(response, request, room.name, view.token, plan)
+            page_state.keep_pass(response, request, room.name, view.token, plan)
         return response
 
     async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: HttpRequest) -> HttpResponse:
@@ -181,15 +207,15 @@ class PageRoutes:
             user = room.read_visitor(visitor)
             # Counted after the puzzle: unsolved attempts do not use up the allowance of an address.
             await self._arrive(user, request)
-            cookies.keep_visitor(response, request, room.name, visitor)
+            page_state.keep_visitor(response, request, room.name, visitor)
         try:
             answer = await room.join(user, token)
         except RoomClosed:
             return response
         # The new place has its own progress.
-        cookies.forget_start(response, request, room.name)
+        page_state.forget_start(response, request, room.name)
         if answer.token is not None:
-            cookies.keep_pass(response, request, room.name, answer.token, room.room.plan)
+            page_state.keep_pass(response, request, room.name, answer.token, room.room.plan)
         return response
 
     async def _arrive(self, user: str, request: HttpRequest) -> None:
@@ -211,7 +237,7 @@ class PageRoutes:
         except PassRefused:
             pass  # without a valid pass the visitor has no place to leave
         response = _see(room.name, request, left="1")
-        cookies.forget(response, request, room.name)
+        page_state.forget(response, request, room.name)
         return response
 
     async def _crowd(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
@@ -264,7 +290,7 @@ def _throttle(valkey: Valkey, settings: HttpSettings) -> Throttle | None:
 
 def _visitor(room: WaitingRoom, request: HttpRequest) -> str | None:
     """The visitor cookie of a browser; None if it is missing or invalid."""
-    text = request.cookies.get(cookies.visitor_cookie(room.name))
+    text = request.cookies.get(page_state.visitor_cookie(room.name))
     try:
         if text is not None:
             room.read_visitor(text)
@@ -293,7 +319,7 @@ def _take_pass(room: WaitingRoom, token: str, request: HttpRequest) -> HttpRespo
     response = _see(room.name, request)
     with suppress(PassRefused):
         room.read(token)
-        cookies.keep_pass(response, request, room.name, token, room.room.plan)
+        page_state.keep_pass(response, request, room.name, token, room.room.plan)
     return response
 
 
