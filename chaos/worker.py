@@ -13,7 +13,7 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.engine import job_results, staging
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
-from tidegate.primitives.gate import enqueue_intents
+from tidegate.primitives.gate import scripts
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.settings import POOL
@@ -33,7 +33,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         pause = timedelta(milliseconds=order.first_pause_ms)
         job_results._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
-        enqueue_intents.FIRST_LOOK = pause
+        scripts.FIRST_LOOK = pause
     if order.drain_s is not None:
         Supervisor.__init__.__kwdefaults__ = {"drain_within": timedelta(seconds=order.drain_s), "restarts": None}
     return uvloop.run(_work(order, lifeline, say))

@@ -22,9 +22,9 @@ from aiohttp import web
 
 from tidegate.core.telemetry import configure
 from tidegate.engine.collection import Collection, open_sources
+from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.engine.items import read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
-from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings

@@ -11,7 +11,7 @@ from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts, identity_records
 from tidegate.systems.crawl.commands.crawling import wait_of
-from tidegate.systems.crawl.host_tables import crawl_identity_health
+from tidegate.systems.crawl.hosts import crawl_identity_health
 
 HOST = "shop.example"
 

@@ -10,7 +10,7 @@ from tests.engine.conftest import LIMITS
 from tests.engine.process import Ready, RemoteShelfSource
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collection import open_sources
-from tidegate.engine.tokens import Tokens
+from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from examples.own_source import LIMITS, Bookshop, BookshopSource, serve
 
 from tidegate.engine.collection import Collection, open_sources
+from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
-from tidegate.engine.tokens import Tokens
 from tidegate.settings import Settings
 
 CORNER = Subject(user_id="corner", login="corner")

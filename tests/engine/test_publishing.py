@@ -14,7 +14,7 @@ from tidegate.engine import runs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
-from tidegate.primitives.gate import Gate, enqueue_intents
+from tidegate.primitives.gate import Gate, scripts
 
 
 class Muted(Orchestrator):
@@ -28,8 +28,8 @@ class Muted(Orchestrator):
 async def test_jobs_not_published_after_their_commit_are_published_by_the_leader(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
-    assert timedelta(seconds=10) >= enqueue_intents.FIRST_LOOK
-    monkeypatch.setattr(enqueue_intents, "FIRST_LOOK", timedelta(milliseconds=300))
+    assert timedelta(seconds=10) >= scripts.FIRST_LOOK
+    monkeypatch.setattr(scripts, "FIRST_LOOK", timedelta(milliseconds=300))
     begins = Muted(local.parts.database, local.parts.gate, {"shelves": ShelfSource()})
     async with local.working():
         await local.ended("bob")  # somebody leads, and has recovered what there was

@@ -14,12 +14,12 @@ from tests.engine.test_routes import ADMITTED, PATH, Secrets, claim_of
 from tidegate.core.clock import ManualClock
 from tidegate.engine.calls import CallRoute, Calls
 from tidegate.engine.collection import open_sources
+from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject, Task
 from tidegate.engine.tables import page_jobs
-from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Request
 from tidegate.primitives.gate import Outcome
 from tidegate.settings import Settings

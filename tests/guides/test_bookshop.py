@@ -12,11 +12,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.core.errors import NoCredential
 from tidegate.engine.collection import Collection, open_sources
+from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Subject, Task, Verdict
-from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import Answer
 from tidegate.settings import Settings
 

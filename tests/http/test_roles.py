@@ -160,7 +160,7 @@ async def test_routes_declared_public_are_the_known_ones():
         "dashboard/files.py": 2,  # the page of the dashboard, and its files
         "http/operations.py": 3,  # healthz and readyz, and metrics where the settings say so
         "http/session_routes.py": 3,  # where one comes in
-        "systems/github/webhooks/api.py": 1,  # deliveries of GitHub, which are signed
+        "systems/github/webhooks/receiver.py": 1,  # deliveries of GitHub, which are signed
         "systems/waiting_room/api/pages/routes.py": 3,  # the waiting page
         "systems/waiting_room/api/places.py": 5,  # visitors, who show their passes
     }

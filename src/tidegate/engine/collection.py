@@ -21,7 +21,7 @@ from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer, UnservedRuns
 from tidegate.engine.credentials import Credential, CredentialManager
-from tidegate.engine.credentials.environment_token import environment_token
+from tidegate.engine.credentials.memory_tokens import Tokens, environment_token
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.lifecycle import ACTIVE_RUNS
@@ -41,7 +41,6 @@ from tidegate.engine.source_plugin import (
     find_plugin,
     source_names,
 )
-from tidegate.engine.tokens import Tokens
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.primitives.gate import Gate, PoolStatus

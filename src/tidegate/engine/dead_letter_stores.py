@@ -6,7 +6,7 @@ from functools import partial
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.primitives.stream import Stream
-from tidegate.primitives.stream.dead_letters import split_letter_id
+from tidegate.primitives.stream.message import split_letter_id
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.system import DeadLetterStore, DeadLetterSummary
 

@@ -10,7 +10,7 @@ from tidegate.core.errors import InvalidSettings, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials.opening import key_source
 from tidegate.settings import Settings
-from tidegate.storage.documents.opening import check_documents
+from tidegate.storage.documents.sql import check_documents
 from tidegate.system import System
 
 Check = Callable[[], object]

@@ -20,7 +20,7 @@ from tidegate.engine.commit_batch import CommitPolicy, EffectWriter
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer, UnservedRuns
 from tidegate.engine.credentials import CredentialManager
-from tidegate.engine.credentials.environment_token import EnvironmentToken
+from tidegate.engine.credentials.memory_tokens import EnvironmentToken
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.vault import RedirectCipher
 from tidegate.engine.gate_sync import Barred, Recovery, RecoveryService, none_barred

@@ -170,7 +170,7 @@ class SourcesSystem(System):
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the sources of the installation."""
         from tidegate.engine.collection import Collection
-        from tidegate.engine.credentials.environment_token import environment_token
+        from tidegate.engine.credentials.memory_tokens import environment_token
         from tidegate.engine.source_plugin import own_plugins
 
         collection = context.get(Collection)

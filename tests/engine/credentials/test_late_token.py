@@ -11,7 +11,7 @@ from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
 from tidegate.app.cli.up import UP, Banner, greeting
 from tidegate.core.backoff import Backoff
-from tidegate.engine.credentials.environment_token import EnvironmentToken
+from tidegate.engine.credentials.memory_tokens import EnvironmentToken
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings

@@ -21,7 +21,7 @@ from tidegate.storage.documents import (
     StoredDocument,
     Written,
 )
-from tidegate.storage.documents.opening import open_documents
+from tidegate.storage.documents.sql import open_documents
 from tidegate.storage.documents.statements import documents
 from tidegate.storage.sql import Database
 

@@ -105,7 +105,7 @@ def main() -> None:
         app(prog_name="tidegate")
     except TidegateError as error:
         from tidegate.core.telemetry.redaction import redact_text
-        from tidegate.engine.upstream.errors import ConnectFailed
+        from tidegate.engine.upstream.messages import ConnectFailed
 
         advice = _NO_CONNECTION if isinstance(error, ConnectFailed) else ""
         typer.echo(f"tidegate: {redact_text(str(error))}{advice}", err=True)

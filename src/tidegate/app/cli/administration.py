@@ -19,7 +19,7 @@ from tidegate.core.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.http.session_registry import OpenSession
+    from tidegate.http.sessions import OpenSession
     from tidegate.settings import Settings
     from tidegate.systems.github.webhooks.deliveries import DeliveryView
 
@@ -103,7 +103,7 @@ def revoke(
 
 async def _listed(settings: Settings) -> Sequence[OpenSession]:
     from tidegate.connections import open_database
-    from tidegate.http.session_registry import SessionRegistry
+    from tidegate.http.sessions import SessionRegistry
 
     async with open_database(settings) as database:
         return await SessionRegistry(database, settings.http.session_lasts).listed()
@@ -111,7 +111,7 @@ async def _listed(settings: Settings) -> Sequence[OpenSession]:
 
 async def _revoke(settings: Settings, session: str | None) -> Sequence[OpenSession]:
     from tidegate.connections import open_database
-    from tidegate.http.session_registry import SessionRegistry
+    from tidegate.http.sessions import SessionRegistry
 
     async with open_database(settings) as database:
         registry = SessionRegistry(database, settings.http.session_lasts)

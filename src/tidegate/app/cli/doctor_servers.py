@@ -19,7 +19,7 @@ from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.settings import Settings
-from tidegate.storage.documents.opening import check_documents
+from tidegate.storage.documents.sql import check_documents
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.migrate import pending_migrations
 from tidegate.storage.valkey import Valkey

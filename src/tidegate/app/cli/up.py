@@ -18,7 +18,7 @@ from tidegate.cli.wording import listed
 
 if TYPE_CHECKING:
     from tidegate.app import Application
-    from tidegate.engine.credentials.environment_token import EnvironmentToken
+    from tidegate.engine.credentials.memory_tokens import EnvironmentToken
     from tidegate.http import Binding
     from tidegate.runtime.service import Service
     from tidegate.runtime.supervisor import StopReport

@@ -6,17 +6,21 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.engine.upstream.client import UpstreamClient
-    from tidegate.engine.upstream.errors import (
+    from tidegate.engine.upstream.messages import (
         AddressRefused,
+        Answer,
         ConnectFailed,
         ConnectionBroken,
+        Head,
+        Headers,
+        Permit,
+        Request,
         TimedOut,
         TooLarge,
         Truncated,
         Undecodable,
         UpstreamFailed,
     )
-    from tidegate.engine.upstream.messages import Answer, Head, Headers, Permit, Request
     from tidegate.engine.upstream.settings import UpstreamSettings
 
 __all__ = [
@@ -41,10 +45,10 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.engine.upstream.client": "UpstreamClient",
-        "tidegate.engine.upstream.errors": (
-            "AddressRefused ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable UpstreamFailed"
+        "tidegate.engine.upstream.messages": (
+            "AddressRefused ConnectFailed ConnectionBroken TimedOut TooLarge Truncated Undecodable "
+            "UpstreamFailed Answer Head Headers Permit Request"
         ),
-        "tidegate.engine.upstream.messages": "Answer Head Headers Permit Request",
         "tidegate.engine.upstream.settings": "UpstreamSettings",
     },
 )

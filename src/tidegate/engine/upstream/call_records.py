@@ -8,8 +8,7 @@ import msgspec
 from tidegate.core.clock import Clock
 from tidegate.core.telemetry import traces
 from tidegate.core.telemetry.redaction import fit_to_keep, redact_known
-from tidegate.engine.upstream.errors import UpstreamFailed
-from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, shown
+from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, UpstreamFailed, shown
 
 Fetch = Callable[[Request, Permit | None], Awaitable[Answer]]
 

@@ -12,9 +12,8 @@ from tidegate.core.clock import Clock, SystemClock, monotonic_ms
 from tidegate.core.errors import ContractBroken, GrantVoid
 from tidegate.core.telemetry import metrics
 from tidegate.engine.upstream.addresses import PrivateHosts, guarded, open_socket
-from tidegate.engine.upstream.errors import UpstreamFailed
 from tidegate.engine.upstream.exchange import FAILURES, Body, BodyTooLarge, CheckedRequest, Exchange
-from tidegate.engine.upstream.messages import Answer, Head, Permit, Request
+from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.settings import UpstreamSettings
 
 _SLOT_MS = 100

@@ -15,18 +15,19 @@ from yarl import URL
 
 from tidegate.core.errors import GrantVoid
 from tidegate.engine.upstream.addresses import AddressGuard, PrivateAddress, PrivateHosts
-from tidegate.engine.upstream.errors import (
+from tidegate.engine.upstream.messages import (
     AddressRefused,
     ConnectFailed,
     ConnectionBroken,
+    Head,
     Phase,
+    Request,
     TimedOut,
     TooLarge,
     Truncated,
     Undecodable,
     UpstreamFailed,
 )
-from tidegate.engine.upstream.messages import Head, Request
 
 try:
     from isal import isal_zlib as fast_zlib

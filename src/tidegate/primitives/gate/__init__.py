@@ -6,7 +6,6 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.primitives.gate.clearance import Clearances, GatePermit, PermitWithdrawn
-    from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
     from tidegate.primitives.gate.gate import Gate, Report, Settled, ShardStatus
     from tidegate.primitives.gate.model import (
         Admitted,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         Settlement,
         settlement,
     )
+    from tidegate.primitives.gate.scripts import EnqueueIntents
     from tidegate.primitives.settings import CredentialLimits
 
 __all__ = [
@@ -59,7 +59,7 @@ __getattr__ = lazy_exports(
             "Admitted Allowance Job Outcome Settlement settlement LearnedLimits PoolRecord CredentialRecord "
             "BucketStatus CredentialStatus PaceStatus PoolStatus"
         ),
-        "tidegate.primitives.gate.enqueue_intents": "EnqueueIntents",
+        "tidegate.primitives.gate.scripts": "EnqueueIntents",
         "tidegate.primitives.settings": "CredentialLimits",
     },
 )

@@ -25,7 +25,6 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.gate import scripts
-from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
 from tidegate.primitives.gate.model import (
     LONGEST_MS,
     Admitted,
@@ -36,7 +35,7 @@ from tidegate.primitives.gate.model import (
     Settlement,
     read_status,
 )
-from tidegate.primitives.gate.scripts import epoch_key, gate_keys
+from tidegate.primitives.gate.scripts import EnqueueIntents, epoch_key, gate_keys
 from tidegate.primitives.settings import CredentialLimits
 from tidegate.storage.valkey import Key, Unit, Valkey
 

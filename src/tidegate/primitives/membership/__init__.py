@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.primitives.membership.election import Elected, Election, Following
-    from tidegate.primitives.membership.membership import Expiry, Member, Membership, MembershipKeys
+    from tidegate.primitives.membership.membership import (
+        Elected,
+        Election,
+        Expiry,
+        Following,
+        Member,
+        Membership,
+        MembershipKeys,
+    )
     from tidegate.primitives.settings import MembershipSettings
 
 __all__ = [
@@ -23,8 +30,9 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.primitives.membership.election": "Elected Election Following",
-        "tidegate.primitives.membership.membership": "MembershipKeys Expiry Member Membership",
+        "tidegate.primitives.membership.membership": (
+            "Elected Election Following MembershipKeys Expiry Member Membership"
+        ),
         "tidegate.primitives.settings": "MembershipSettings",
     },
 )

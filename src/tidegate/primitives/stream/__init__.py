@@ -7,11 +7,11 @@ from tidegate.core.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.primitives.settings import StreamSettings
     from tidegate.primitives.stream.consumer import Consumer
-    from tidegate.primitives.stream.dead_letters import DeadLetters
     from tidegate.primitives.stream.message import (
         ConsumerStatus,
         DeadLetter,
         DeadLetterPage,
+        DeadLetters,
         Message,
         StreamKeys,
         StreamStatus,
@@ -40,9 +40,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.primitives.stream.consumer": "Consumer",
-        "tidegate.primitives.stream.dead_letters": "DeadLetters",
         "tidegate.primitives.stream.message": (
-            "StreamKeys ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus"
+            "DeadLetters StreamKeys ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus"
         ),
         "tidegate.primitives.stream.ticketed_stream": "MessageSource UnusedTickets TicketedStream",
         "tidegate.primitives.settings": "StreamSettings",

@@ -31,10 +31,10 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.primitives.settings import StreamSettings
 from tidegate.primitives.stream.consumer import Consumer
-from tidegate.primitives.stream.dead_letters import DeadLetters
 from tidegate.primitives.stream.message import (
     BATCH,
     ConsumerStatus,
+    DeadLetters,
     StreamKeys,
     StreamStatus,
     id_batches,

@@ -9,8 +9,7 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.storage.documents.document import LARGEST_BODY, Document, DocumentSettings, StoredDocument
-    from tidegate.storage.documents.opening import open_documents
-    from tidegate.storage.documents.sql import SqlDocuments
+    from tidegate.storage.documents.sql import SqlDocuments, open_documents
     from tidegate.storage.documents.store import (
         ChangeDigest,
         ConditionalWrite,
@@ -43,8 +42,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.storage.documents.document": "LARGEST_BODY Document StoredDocument DocumentSettings",
-        "tidegate.storage.documents.opening": "open_documents",
-        "tidegate.storage.documents.sql": "SqlDocuments",
+        "tidegate.storage.documents.sql": "open_documents SqlDocuments",
         "tidegate.storage.documents.store": (
             "ChangeDigest ConditionalWrite DocumentStore Documents Listing Staged WriteAction Written"
         ),

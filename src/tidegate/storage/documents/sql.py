@@ -1,18 +1,24 @@
-"""Documents in the database itself: written in the transaction that ends their jobs."""
+"""Documents in the database itself: written in the transaction that ends their jobs.
+
+`open_documents` opens the store that the settings name: this one, or MongoDB.
+"""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from itertools import groupby, islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, Text, func, select, tuple_, type_coerce, update
 
 from tidegate.core.arguments import require_positive
-from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
+from tidegate.core.errors import InvalidSettings
+from tidegate.storage.documents.document import Document, DocumentSettings, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.statements import apply_conditionally, documents, write
 from tidegate.storage.documents.store import (
     ChangeDigest,
     ConditionalWrite,
+    Documents,
     Listing,
     Staged,
     Written,
@@ -267,3 +273,34 @@ def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
     remaining = iter(ids)
     while chunk := list(islice(remaining, _IDS_AT_ONCE)):
         yield chunk
+
+
+async def check_documents(settings: DocumentSettings) -> str:
+    """Check that MongoDB answers if documents are stored there; writes nothing.
+
+    Returns the address of the server without its password, or an empty text if documents are stored in the database.
+    """
+    if settings.url is None:
+        return ""
+    _require_driver()
+    from tidegate.storage.documents.mongo import MongoDocuments
+
+    return await MongoDocuments.ping(settings.url)
+
+
+async def open_documents(settings: DocumentSettings, database: Database) -> Documents:
+    """Open the document store that the settings name. The caller closes it.
+
+    Raises `InvalidSettings` if the driver of MongoDB is not installed, and the errors of MongoDB if it cannot be used.
+    """
+    if settings.url is None:
+        return SqlDocuments(database)
+    _require_driver()
+    from tidegate.storage.documents.mongo import MongoDocuments
+
+    return await MongoDocuments.open(settings.url, clock=database.clock)
+
+
+def _require_driver() -> None:
+    if find_spec("pymongo") is None:
+        raise InvalidSettings('documents in MongoDB need the driver pymongo: pip install "tidegate[mongo]"')

@@ -8,8 +8,7 @@ import msgspec
 
 from tidegate.core.clock import Clock
 from tidegate.primitives.stream import DeadLetter, DeadLetters, StreamKeys
-from tidegate.primitives.stream.dead_letters import split_letter_id
-from tidegate.primitives.stream.message import id_batches, to_dead_letter
+from tidegate.primitives.stream.message import id_batches, split_letter_id, to_dead_letter
 from tidegate.storage.valkey import Valkey
 from tidegate.system import DeadLetterStore, DeadLetterSummary
 from tidegate.systems.campaigns import scripts

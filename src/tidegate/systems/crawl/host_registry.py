@@ -20,8 +20,8 @@ from tidegate.engine.upstream.messages import shown
 from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.health_records import retry_after
 from tidegate.systems.crawl.hosts import Host, require_host
-from tidegate.systems.crawl.refusals import retry_after
 from tidegate.systems.crawl.robots import RobotsAnswer, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.systems.crawl.settings import CrawlSettings
 

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.credentials.vault import Label, Sealed
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.host_tables import crawl_identities
+from tidegate.systems.crawl.hosts import crawl_identities
 
 _PREFIX = "crawl:"
 _c = crawl_identities.c

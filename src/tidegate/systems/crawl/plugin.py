@@ -84,8 +84,7 @@ class CrawlPlugin(SourcePlugin):
         from tidegate.systems.crawl.politeness import Eligibility, PoliteCaller
         from tidegate.systems.crawl.processing import RawProcessor
         from tidegate.systems.crawl.products import Products
-        from tidegate.systems.crawl.raws import Raws
-        from tidegate.systems.crawl.retention import rules
+        from tidegate.systems.crawl.raws import Raws, rules
         from tidegate.systems.crawl.writing import RAWS_STORED, CrawlWriter
 
         database, wakeup = cell.database, Wakeup(cell.valkey, cell.unit.key("raws"))

@@ -1,4 +1,4 @@
-"""Reads and encodes stored answers, and replays dead letters.
+"""Reads and encodes stored answers, replays dead letters, and deletes old answers and the health of identities.
 
 A body is compressed if that pays, and identified by a hash of its content.
 """
@@ -6,7 +6,7 @@ A body is compressed if that pays, and identified by a hash of its content.
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,7 +19,9 @@ from tidegate.core.arguments import require_whole
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.upstream import Answer
+from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl.hosts import crawl_identity_health
 from tidegate.systems.crawl.stages import SEARCH, PageKind, RawState, Stage
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.writing import RAWS_STORED
@@ -236,3 +238,34 @@ def _replay(tx: Transaction, raw_ids: Sequence[int] | None) -> int:
 
 def _raw(row: Row[*tuple[Any, ...]]) -> Raw:
     return msgspec.convert(row, Raw, from_attributes=True)
+
+
+def rules(
+    database: Database, *, raws: timedelta, dead_letters: timedelta, identity_health: timedelta
+) -> list[RetentionRule]:
+    """The rules for processed answers, dead letters and health rows."""
+    raw, health = crawl_raws.c, crawl_identity_health.c
+    return [
+        TableRule(
+            database,
+            crawl_raws,
+            raws,
+            lambda before: [raw.state == RawState.PROCESSED, raw.not_before < before, raw.processed_at < before],
+        ),
+        TableRule(
+            database,
+            crawl_raws,
+            dead_letters,
+            lambda before: [raw.state == RawState.FAILED, raw.received_at < before],
+            name="crawl_dead_letters",
+        ),
+        TableRule(
+            database,
+            crawl_identity_health,
+            identity_health,
+            lambda before: [
+                health.updated_at < before,
+                health.resting_until.is_(None) | (health.resting_until < before),
+            ],
+        ),
+    ]

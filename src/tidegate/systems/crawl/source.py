@@ -7,7 +7,7 @@
     3xx    a job of its own, since every call needs a permit; at most five, and to the same host
     404    withheld
     5xx    retried
-    401, 403, 429, 503: see `refusals.py`
+    401, 403, 429, 503: see `health_records.py`
 
 An ETag is valid for all identities. It is stored with what it stands for: the products of a listing, the hash of a
 part.
@@ -22,7 +22,7 @@ from tidegate.core.errors import ContractBroken, InvalidArgument
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.crawl import SOURCE, raws, refusals
+from tidegate.systems.crawl import SOURCE, health_records, raws
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Challenged, ListedProduct, ResultPage, Sites, Unreadable, explain
@@ -117,7 +117,7 @@ class CrawlSource:
 
     def read(self, task: Task, answer: Answer) -> Reading:
         """Interpret the answer to a job."""
-        if (refused := refusals.refusal(answer, self._settings)) is not None:
+        if (refused := health_records.refusal(answer, self._settings)) is not None:
             return refused
         status, target = answer.status, Target.of(task.spec)
         if status == 200:
@@ -157,7 +157,7 @@ class CrawlSource:
         try:
             return self._search(task, target, answer) if stage is None else self._part(task, target, answer, stage)
         except Challenged as error:
-            return refusals.challenged(self._settings, str(error))
+            return health_records.challenged(self._settings, str(error))
         except Unreadable as error:
             # A page that was cut off or replaced by a notice is often complete at the next attempt.
             if task.attempt < self._tries:

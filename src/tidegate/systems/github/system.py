@@ -38,7 +38,7 @@ class GithubSystem(System):
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open GitHub for the length of a block; without a credential, jobs wait for one."""
         from tidegate.engine.collection import Collection
-        from tidegate.engine.credentials.environment_token import environment_token
+        from tidegate.engine.credentials.memory_tokens import environment_token
         from tidegate.systems.github.opening import OpenGithub
         from tidegate.systems.github.plugin import GithubPlugin
 

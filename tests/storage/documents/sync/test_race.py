@@ -13,7 +13,7 @@ from tests.waiting import patience
 from tidegate.core.clock import ManualClock
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.document import DocumentSettings
-from tidegate.storage.documents.opening import open_documents
+from tidegate.storage.documents.sql import open_documents
 from tidegate.storage.sql import Database
 
 pytestmark = pytest.mark.race

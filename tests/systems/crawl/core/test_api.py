@@ -8,7 +8,7 @@ from tests.servers.migrated import on_sqlite
 from tests.systems.crawl.core.harness import HOST, SETTINGS, CrawlHarness, later
 from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.systems.crawl import retention
+from tidegate.systems.crawl import raws
 from tidegate.systems.crawl.opening import CrawlGauges
 from tidegate.systems.crawl.raws import Raws
 from tidegate.systems.crawl.stages import STAGES, RawState
@@ -106,7 +106,7 @@ async def test_old_processed_answers_are_deleted_and_dead_letters_later(harness:
         await harness.processor.drain()
         later(harness.database)
     day = timedelta(days=1)
-    rules = retention.rules(harness.database, raws=day, dead_letters=3 * day, identity_health=day)
+    rules = raws.rules(harness.database, raws=day, dead_letters=3 * day, identity_health=day)
     assert [await rule.prune(500) for rule in rules] == [0, 0, 0]
     later(harness.database, 2 * day)
     assert [await rule.prune(500) for rule in rules] == [5, 0, 0]

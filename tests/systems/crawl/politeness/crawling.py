@@ -25,11 +25,11 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
 from tidegate.systems.crawl import health_records
+from tidegate.systems.crawl.health_records import refusal
 from tidegate.systems.crawl.host_registry import POOL
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.politeness import Eligibility, PoliteCaller, PoliteRequest
-from tidegate.systems.crawl.refusals import refusal
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate_simulators.marketplace import MarketplaceSimulator
 

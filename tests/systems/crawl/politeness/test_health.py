@@ -17,10 +17,9 @@ from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement
 from tidegate.primitives.stream import Message
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.health_records import IdentityHealth, health_of, note
-from tidegate.systems.crawl.host_tables import crawl_identity_health
+from tidegate.systems.crawl.health_records import IdentityHealth, RefusalRecorded, health_of, note
+from tidegate.systems.crawl.hosts import crawl_identity_health
 from tidegate.systems.crawl.identity_records import credential_of
-from tidegate.systems.crawl.refusals import RefusalRecorded
 
 GUESS = RefusalRecorded(reason="403: refused", blocked_ms=30_000, is_guess=True)
 TOLD = RefusalRecorded(reason="429: too often", blocked_ms=5_000)

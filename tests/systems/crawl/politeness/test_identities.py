@@ -23,8 +23,7 @@ from tidegate.engine.credentials.opening import rotate_key
 from tidegate.engine.credentials.vault import CannotDecrypt, KeyFileMissing
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.health_records import IdentityHealth
-from tidegate.systems.crawl.host_tables import crawl_identity_health
-from tidegate.systems.crawl.hosts import rest
+from tidegate.systems.crawl.hosts import crawl_identity_health, rest
 from tidegate.systems.crawl.identities import Identity
 from tidegate.systems.crawl.identity_records import credential_of, has_identities, name_of
 from tidegate.systems.crawl.politeness import PoliteRequest

@@ -7,7 +7,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Head
-from tidegate.systems.crawl.refusals import RefusalRecorded, challenged, refusal, retry_after
+from tidegate.systems.crawl.health_records import RefusalRecorded, challenged, refusal, retry_after
 from tidegate.systems.crawl.settings import CrawlSettings
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

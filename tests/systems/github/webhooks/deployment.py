@@ -16,8 +16,8 @@ from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.waiting import end
 from tidegate.storage.sql import Transaction, outbox
-from tidegate.systems.github.webhooks.api import ADDRESS, WebhookRoutes
 from tidegate.systems.github.webhooks.deliveries import github_deliveries
+from tidegate.systems.github.webhooks.receiver import ADDRESS, WebhookRoutes
 from tidegate_simulators.github.repository import Repository
 
 

@@ -63,7 +63,7 @@ class OpenWebhooks(OpenSystem):
 
     def api(self, http: HttpContext) -> Api:
         """Return the routes; without a secret, an explanation."""
-        from tidegate.systems.github.webhooks.api import ADDRESS, WebhookRoutes
+        from tidegate.systems.github.webhooks.receiver import ADDRESS, WebhookRoutes
 
         del http
         routes = WebhookRoutes(self.webhooks, self._context.database)
@@ -73,6 +73,6 @@ class OpenWebhooks(OpenSystem):
 
     def receiving_only(self) -> Api:
         """Return the route that GitHub calls, and nothing else."""
-        from tidegate.systems.github.webhooks.api import WebhookRoutes
+        from tidegate.systems.github.webhooks.receiver import WebhookRoutes
 
         return Api(routes=WebhookRoutes(self.webhooks, self._context.database).receiving())
