@@ -1,1 +1,1 @@
-"""Values and arithmetic; no input, no output."""
+"""Shared value types, errors, clocks and telemetry, without connections to servers."""

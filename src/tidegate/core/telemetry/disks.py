@@ -22,7 +22,7 @@ _QUIET_S = 60.0
 
 
 def free_mb(folder: Path) -> int:
-    """Space in `folder` that this user may fill, in MB."""
+    """Free space in `folder` for this user, in MB."""
     return shutil.disk_usage(folder).free // _MB
 
 
@@ -37,17 +37,17 @@ class Disk:
 
     @property
     def is_full(self) -> bool:
-        """Whether a write failed for want of space, and none has succeeded since."""
+        """Whether a write failed for lack of space, and none has succeeded since."""
         return self._failed_at is not None
 
     @property
     def is_short(self) -> bool:
-        """Whether so little is free that an unclear error of a write is one of space."""
+        """Whether so little space is free that an unclear write error is attributed to it."""
         free = self._free()
         return free is not None and free < _FREED_MB
 
     def refused(self) -> NoSpaceLeft:
-        """The error for a write that failed for want of space. The first one is logged.
+        """Return the error for a write that failed for lack of space. The first one is logged.
 
         A server may report a failure from before the space was freed. That is not a new condition.
         """
@@ -61,7 +61,7 @@ class Disk:
         return error
 
     def accepted(self) -> None:
-        """A command or transaction succeeded. Where space was freed, that is the end of the condition.
+        """Record a success. If space was freed, the condition ends.
 
         One success alone proves nothing: on a full disk small writes succeed between large ones that fail.
         """
@@ -79,7 +79,7 @@ class Disk:
         return was_freed and not self.is_full and self._free_mb is not None and self._free_mb >= _FREED_MB
 
     def _free(self) -> int | None:
-        """In MB; None where the folder cannot be asked."""
+        """Return the free space in MB; None if it cannot be read."""
         try:
             return None if self._folder is None else free_mb(self._folder)
         except OSError:
@@ -88,5 +88,5 @@ class Disk:
 
 @cache
 def disk_of(folder: Path) -> Disk:
-    """The one `Disk` of a folder of this machine."""
+    """Return the shared `Disk` of a folder of this machine."""
     return Disk(str(folder), folder)

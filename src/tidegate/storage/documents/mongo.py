@@ -233,7 +233,7 @@ class MongoDocumentStore:
         raise self._contended()
 
     async def _write_conditionally(self, writes: Sequence[ConditionalWrite]) -> tuple[int, int]:
-        """Numbers of changed and of gone documents. A document that changed since it was read is decided again."""
+        """Return the numbers of changed and gone documents. A document changed since its read is decided again."""
         for _ in range(_MOST_ROUNDS):
             counts = {WriteAction.WRITE: 0, WriteAction.REMOVE: 0}
             present = await self._present([each.document for each in writes], fields=None)

@@ -38,7 +38,7 @@ _BY_MOMENT = "ix_documents_source_kind_changed_at_id_fingerprint"
 
 
 def _by_index(name: str) -> Select[*tuple[Any, ...]]:
-    """Else servers go through all documents in the order of their ids, to save sorting a few."""
+    """Prevent servers from scanning all documents in the order of their ids to avoid a small sort."""
     return (
         _READ.with_hint(documents, f"INDEXED BY {name}", "sqlite")
         .with_hint(documents, f"FORCE INDEX ({name})", "mysql")
@@ -179,7 +179,7 @@ class _ConditionalRows:
 
 
 def _note_seen(tx: Transaction, source: str, given: Sequence[Document]) -> None:
-    """What did not change was seen all the same. What is gone stays gone: its number is that of the run it missed."""
+    """Record the run of unchanged documents. Gone documents keep the number of the run that missed them."""
     numbered = sorted((each.kind, each.sweep, each.id) for each in given if each.sweep)
     for (kind, sweep), group in groupby(numbered, key=lambda each: each[:2]):
         for ids in _chunks(each[2] for each in group):
@@ -209,7 +209,7 @@ def _those(source: str, kind: str, owner: str | None, *, with_gone: bool) -> lis
 
 
 def _kinds(tx: Transaction, source: str) -> list[str]:
-    """One after the other: to look for the next one is cheap, while DISTINCT would go through all documents."""
+    """Find the kinds one after the other by index; DISTINCT would scan all documents."""
     found = list[str]()
     after = [_c.source == source]
     while (kind := tx.execute(select(func.min(_c.kind)).where(*after)).scalar()) is not None:

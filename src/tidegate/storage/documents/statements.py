@@ -160,7 +160,7 @@ def _values(document: Document) -> tuple[Any, ...]:
 
 
 def parts(given: Sequence[Document]) -> Iterator[Sequence[Document]]:
-    """As many at once as a server takes in one statement."""
+    """Split rows into parts that a server accepts in one statement."""
     start = characters = 0
     for index, document in enumerate(given):
         # A single document is passed on even if it is larger than the limit.
@@ -173,7 +173,7 @@ def parts(given: Sequence[Document]) -> Iterator[Sequence[Document]]:
 
 
 def _without_zone(moment: datetime) -> datetime:
-    """As `UtcDateTime` writes it where the server knows no zones."""
+    """Convert a time to the format of `UtcDateTime` on servers without time zones."""
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 

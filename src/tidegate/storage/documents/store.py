@@ -1,7 +1,7 @@
 """Interface of document stores.
 
-Documents are namespaced by source: `Documents.of("github")` is the store of one source, and nothing that is done there
-touches the documents of another one. A write is planned around the transaction that ends its jobs:
+Documents are namespaced by source: `Documents.of("github")` is the store of one source, and operations on it never
+affect documents of another source. A write is planned around the transaction that ends its jobs:
 
     store = documents.of("github")
     staged = await store.stage(given, completed=[Listing(...)])       # before it
@@ -42,7 +42,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a write did."""
+    """Result of a write."""
 
     changed: int
     """Documents that are new, different, or back after they were missing."""
@@ -54,7 +54,7 @@ class ChangeDigest(msgspec.Struct, frozen=True):
     """The documents of a kind that last changed at one moment, gone ones included.
 
     Two stores with equal moments have the same documents: each document counts at one moment, and a change moves
-    it to another moment or changes its fingerprint. Clocks do not matter, nor when a transaction was committed. Sums of
+    it to another moment or changes its fingerprint. The result does not depend on clocks or commits. Sums of
     different sets are equal with a probability of about 2^-39.
     """
 
@@ -65,7 +65,7 @@ class ChangeDigest(msgspec.Struct, frozen=True):
 
 
 class WriteAction(StrEnum):
-    """What a rule decides."""
+    """Decision of a rule about a stored document."""
 
     SKIP = "skip"
     WRITE = "write"  # store it, whatever was there
@@ -89,10 +89,10 @@ class ConditionalWrite(msgspec.Struct, frozen=True):
 
 
 class Staged(Protocol):
-    """Documents on their way into the store."""
+    """A prepared write; `apply` writes it in a transaction."""
 
     def apply(self, tx: Transaction) -> Written:
-        """Do, or have done, the writing. May be called again when the transaction has to be."""
+        """Write the documents, if `stage` has not done it. It is repeated with its transaction."""
         ...
 
 
@@ -118,7 +118,7 @@ class DocumentStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Which store it is, without secrets."""
+        """The address of the store, without secrets."""
         ...
 
     @property
@@ -144,15 +144,15 @@ class DocumentStore(Protocol):
         ...
 
     async def kinds(self) -> Sequence[str]:
-        """The kinds of documents that there are, also of documents that are gone, in alphabetical order."""
+        """Return the kinds of stored documents, including documents that are gone, in alphabetical order."""
         ...
 
     async def get(self, kind: str, id: str) -> StoredDocument | None:  # noqa: A002
-        """One document, also if it is gone upstream; None if there never was one."""
+        """Return a document, also if it is gone upstream; None if it was never stored."""
         ...
 
     async def count(self, kind: str, owner: str | None = None, *, with_gone: bool = False) -> int:
-        """How many there are, of one owner or of all."""
+        """Return the number of documents, of one owner or of all."""
         ...
 
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
@@ -199,7 +199,7 @@ class DocumentStore(Protocol):
 
 
 class StoredVersion(msgspec.Struct, frozen=True):
-    """What of a stored document decides on a write."""
+    """Fields of a stored document that decide on a write."""
 
     hash: str
     version: str | None

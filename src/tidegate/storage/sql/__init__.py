@@ -1,4 +1,4 @@
-"""SQL, the truth: transactions as functions, the schema and its migrations, the outbox."""
+"""SQL databases: transactions as functions, the schema and its migrations, the outbox."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The database: transactions as functions, on whatever server the URL names.
+"""The database: transactions as functions, on the server that the URL names.
 
     async with await Database.open("sqlite:///tidegate.db") as database:
         await database.transaction(rename, "old", "new")       # rename(tx, "old", "new"), committed
@@ -55,7 +55,7 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Server:
-    """A database server: which one it is (`mariadb` has its own name here), its version, what it can do."""
+    """A database server: its name (`mariadb` is separate from `mysql`), version and capabilities."""
 
     product: str
     version: str
@@ -63,7 +63,7 @@ class Server:
     read_only: bool
 
     def require_usable(self, shown: str) -> None:
-        """Raise `ServerRefused` when it is older than what we are tested with, or takes no writes."""
+        """Raise `ServerRefused` if the server is older than the tested versions, or refuses writes."""
         oldest = _OLDEST[self.product]
         if _numbers(self.version) < oldest:
             needed = ".".join(map(str, oldest))
@@ -77,7 +77,7 @@ class Server:
 
 
 def ask_server(tx: Transaction) -> Server:
-    """Ask the server at the other end."""
+    """Query name, version and capabilities of the connected server."""
     version, read_only = _answer(tx)
     product = "mariadb" if "mariadb" in version.lower() else str(tx.dialect)
     return Server(product, version.split("-")[0].split(" ")[0], _CAPABILITIES[product], read_only=read_only)
@@ -146,7 +146,7 @@ class Database:
         busy_timeout: timedelta = timedelta(seconds=30),
         conflicts_within: timedelta = _CONFLICTS_WITHIN,
     ) -> Self:
-        """Connect to the database at `url` and see that we can work with it.
+        """Connect to the database at `url`, and check that it can be used.
 
         `connections` bounds the pool of a server, `readers` the reading threads of SQLite; `busy_timeout` is how long
         SQLite waits for a writer of another process. A transaction that others are in the way of is run again for as
@@ -188,7 +188,7 @@ class Database:
 
     @property
     def clock(self) -> Clock:
-        """What its transactions take for now."""
+        """The clock that sets the time of transactions."""
         return self._clock
 
     async def transaction(
@@ -231,11 +231,11 @@ class Database:
         return partial(self._topic_listeners.remove, entry)
 
     async def describe(self) -> Server:
-        """Which server this is, its version, and what it can do."""
+        """Return name, version and capabilities of the server."""
         return await self.transaction(ask_server)
 
     async def close(self) -> None:
-        """Refuse new work, let what is running finish, and let go of all connections."""
+        """Refuse new work, let running transactions finish, and close all connections."""
         # Before the wait: no new work may begin while the rest finishes.
         self._closed = True
         await self._idle.wait()
@@ -267,7 +267,7 @@ class Database:
                 self._idle.set()
 
     async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
-        """Do one step, again if need be; raise what its error means."""
+        """Run one step, and repeat it if necessary; raise the error that classifies its failure."""
         breaks, until = 0, asyncio.get_running_loop().time() + self._conflicts_within_s
         for tries in count(1):
             try:

@@ -22,7 +22,7 @@ class DatabaseConnectionLost(Exception):
 
 
 class DatabaseErrorKind(StrEnum):
-    """What an error can mean."""
+    """Meaning of an error of a database."""
 
     CONFLICT = "conflict"
     BROKEN = "broken"

@@ -39,7 +39,7 @@ async def migrate(database: Database) -> list[str]:
 
 
 async def pending_migrations(database: Database) -> list[str]:
-    """What `migrate` would apply, in order."""
+    """Return the migrations that `migrate` would apply, in order."""
     return await database.read(_missing, database.name)
 
 
@@ -106,7 +106,7 @@ def _missing(tx: Transaction, name: str) -> list[str]:
 
 
 def _is_current(tx: Transaction) -> bool:
-    """Whether the newest migration is there. Their files are named by their numbers, which only ever grow."""
+    """Return whether the newest migration was applied. Their files are named by their numbers, which only ever grow."""
     newest = max(path.name.partition("_")[0] for path in _VERSIONS.glob("[0-9]*.py"))
     if not inspect(tx.connection).has_table(VERSION_TABLE):
         return False

@@ -66,7 +66,7 @@ check_moves(MOVES, EventState, initial=EventState.PENDING)
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened. Events of one `key` are delivered in their order, those of different keys in any.
+    """An event. Events of one `key` are delivered in order, those of different keys in any order.
 
     Example:
         event = Event("article.published", key="articles", payload={"title": "Tides"})
@@ -114,7 +114,7 @@ class DeadEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class OutboxDepth:
-    """How many events wait, how many are dead, and since when the oldest waits."""
+    """Number of pending and dead events, and the time of the oldest pending one."""
 
     pending: int
     dead: int
@@ -123,7 +123,7 @@ class OutboxDepth:
 
 @dataclass(frozen=True)
 class UntriedEvents:
-    """Pending events of one kind that no handler was called for."""
+    """Pending events of one kind for which no handler was called."""
 
     kind: str
     events: int
@@ -136,7 +136,7 @@ def topic_of(kind: str) -> str:
 
 
 def add(tx: Transaction, *events: Event) -> None:
-    """Write `events` in the caller's transaction, and have the relay rung after its commit."""
+    """Write `events` in the caller's transaction, and wake the relay after its commit."""
     if not events:
         return
     tx.insert_many(outbox_events, [_row(event, tx.now) for event in events])
@@ -173,7 +173,7 @@ def pending_page(
 
 
 def next_due(tx: Transaction, *, kinds: Collection[str] | None = None, now: datetime | None = None) -> datetime | None:
-    """When the earliest of the events that wait for their next try comes due; None when none waits."""
+    """Return the earliest time of a next attempt; None if no event waits for one."""
     waiting = select(func.min(outbox_events.c.not_before)).where(_waiting(now or tx.now))
     if kinds is not None:
         waiting = waiting.where(outbox_events.c.kind.in_(sorted(kinds)))
@@ -181,7 +181,7 @@ def next_due(tx: Transaction, *, kinds: Collection[str] | None = None, now: date
 
 
 def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
-    """How many events of each kind failed and wait for their next try."""
+    """Return the number of events per kind that failed and wait for their next attempt."""
     waiting = [
         _is(EventState.PENDING),
         outbox_events.c.not_before.is_not(None),
@@ -212,7 +212,7 @@ def pending_kinds(tx: Transaction, prefix: str) -> list[str]:
 
 
 def remove(tx: Transaction, ids: Collection[int]) -> int:
-    """Take out events that were handled. Removing one that is gone already does nothing."""
+    """Delete handled events. Deleting a missing event has no effect."""
     remaining = iter(sorted(ids))  # in one order everywhere, so that two cannot deadlock
     removed = 0
     while chunk := list(islice(remaining, _CHUNK)):
@@ -273,7 +273,7 @@ def dead_summaries(tx: Transaction, *, after: int = 0, limit: int = 100) -> list
 def replay(
     tx: Transaction, *, ids: Collection[int] | None = None, kind: str | None = None, everything: bool = False
 ) -> int:
-    """Give dead events a fresh start, and have the relay rung after the commit. Returns how many there were.
+    """Make dead events pending again, with no attempts, and wake the relay after the commit. Returns their number.
 
     Name exactly one of: their `ids`, their `kind`, or `everything`.
     """
@@ -298,8 +298,8 @@ def replay(
 def once(tx: Transaction, handler: str, event_id: str) -> bool:
     """True the first time `handler` meets `event_id`, in the transaction that holds the handler's effects.
 
-    If that commits, every later call is False; if it rolls back, the next one is the first. Two at the same time are
-    put in a row by the database.
+    If that commits, every later call is False; if it rolls back, the next one is the first. The database serialises
+    concurrent calls.
     """
     row = {
         "handler": _require_short_name("handler", handler),
@@ -310,7 +310,7 @@ def once(tx: Transaction, handler: str, event_id: str) -> bool:
 
 
 def depth(tx: Transaction) -> OutboxDepth:
-    """How much there is."""
+    """Return the number of pending and dead events, and the time of the oldest pending one."""
     counted = select(outbox_events.c.state, func.count()).group_by(outbox_events.c.state)
     counts: dict[str, int] = {row[0]: row[1] for row in tx.execute(counted)}
     # The first by its number: among a million that wait, the earliest by the clock would have to be looked for.

@@ -35,7 +35,7 @@ class PooledBackend:
         self._engine = _engine(address, connections)
 
     async def prepare(self) -> None:
-        """Nothing: each connection is prepared when it is made."""
+        """Do nothing: each connection is prepared when it is opened."""
 
     async def attempt(self, attempt: Attempt[Result]) -> Result:
         """See `Backend.attempt`."""
@@ -122,7 +122,7 @@ def _make_strict(connection: Any, _record: object) -> None:
 
 
 async def _release(connection: AsyncConnection) -> None:
-    """Give the connection back; what was not committed is rolled back. One that does not answer is thrown away."""
+    """Return the connection to the pool; uncommitted changes are rolled back. An unresponsive one is discarded."""
     with suppress(SQLAlchemyError, DatabaseConnectionLost, OSError):
         async with _within(_CONNECT_SECONDS):
             await connection.close()
@@ -130,7 +130,7 @@ async def _release(connection: AsyncConnection) -> None:
 
 @asynccontextmanager
 async def _within(seconds: float) -> AsyncGenerator[None]:
-    """Silence for so long means that the connection is broken; its statement is abandoned and it is closed."""
+    """Treat a connection as broken after this silence: abandon its statement, and close it."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

@@ -1,4 +1,4 @@
-"""A fair line before a room that holds only so many: join, wait, be let in, leave."""
+"""Waiting rooms: visitors join a line, wait, are admitted up to a capacity, and leave."""
 
 from typing import TYPE_CHECKING
 

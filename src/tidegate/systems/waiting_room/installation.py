@@ -1,4 +1,4 @@
-"""Installs a room on the Valkey server: its rules, the sessions, and the arrival numbers that may be given.
+"""Installs a room on the Valkey server: its settings, sessions and reserved arrival numbers.
 
 Correct at any moment and safe to repeat; every change of a room is installed. An installation begins a new epoch, which
 is required for admissions: an admission in progress is completed if its rows are written, else its visitors get their

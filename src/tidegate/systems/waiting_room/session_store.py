@@ -36,7 +36,7 @@ _USED = (AdmissionState.ACTIVE, *_OVER)
 def admit(
     tx: Transaction, room: str, epoch: int, entries: Sequence[VisitorAdmission], is_guest: bool = False
 ) -> AdmissionResults:
-    """Admit visitors; return what became of each admission.
+    """Admit visitors; return the state of each admission.
 
     Admissions that another process settled are left out, and so are visitors that are inside by another admission.
     Raises `EpochReplaced` if the room was installed again since they were taken out of the line.
@@ -55,14 +55,14 @@ def admit(
 def settle(
     tx: Transaction, room: str, entries: Sequence[VisitorAdmission], unless_active: AdmissionState
 ) -> AdmissionResults:
-    """Write `unless_active` for admissions that have no row yet; return what became of each."""
+    """Write `unless_active` for admissions without a row; return the state of each."""
     times = {"expires_at": tx.now, "ends_at": tx.now}
     _write(tx, room, entries, unless_active, {**times, "is_guest": False})
     return results_of(tx, room, entries)
 
 
 def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> AdmissionResults:
-    """End the sessions that are over; return what became of each.
+    """End expired sessions; return the state of each.
 
     A session that a purchase has locked is left for the next call.
     """
@@ -145,7 +145,7 @@ def highest_admission(tx: Transaction, room: str) -> int:
 
 
 def results_of(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> AdmissionResults:
-    """Return what became of admissions so far."""
+    """Return the current states of admissions."""
     numbers = [each.admission for each in entries]
     those = _SESSION.add_columns(_c.state).where(_c.room == room, _c.admission.in_(numbers)).order_by(_c.admission)
     # By user and number: if the server gave a number twice after a loss of data, the row that was written first counts.

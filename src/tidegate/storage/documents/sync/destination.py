@@ -76,7 +76,7 @@ class Table(Protocol):
         ...
 
     async def finish(self, *, full: bool) -> int:
-        """Publish what was written; `full` removes rows that were not written since `renew`. Returns their number."""
+        """Publish the written rows; `full` removes rows that were not written since `renew`. Returns their number."""
         ...
 
 
@@ -92,11 +92,11 @@ class Destination(Protocol):
         ...
 
     async def peek(self, table: SyncTable) -> Table | None:
-        """The table as it is, to compare it without changing anything; None where it does not exist."""
+        """Return the existing table for a comparison, without changing it; None if it does not exist."""
         ...
 
     async def close(self) -> None:
-        """Give up what is not published, and close the connection."""
+        """Discard unpublished rows, and close the connection."""
         ...
 
 

@@ -52,7 +52,7 @@ class RowWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is held, and close the file."""
+        """Write buffered rows, and close the file."""
         ...
 
 
@@ -64,7 +64,7 @@ class RowFile(Protocol):
         ...
 
     def records(self) -> Iterator[Record]:
-        """What the next sync needs to know of each row."""
+        """Return what the next sync needs to know about each row."""
         ...
 
     def create(self, path: Path) -> RowWriter:
@@ -186,7 +186,7 @@ class FolderTable:
         return len(rows)
 
     def _unchanged(self, rows: Rows) -> set[str]:
-        """The ids of the rows that the file has already: some moments differ only in a few rows."""
+        """Return the ids of rows that the file contains unchanged."""
         given = {each for each in rows.records if each[1] in self._moments}
         return {each[0] for each in self._file.records() if each in given} if given else set()
 
@@ -211,7 +211,7 @@ class FolderTable:
         self._load()
 
     def _publish(self) -> None:
-        """Complete the new file by the rows of the old one, and put it in its place."""
+        """Add the remaining rows of the old file to the new one, and replace the old file."""
         if self._writer is None:
             return
         with _errors(self._shown):

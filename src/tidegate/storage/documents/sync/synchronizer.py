@@ -32,7 +32,7 @@ _CHARACTERS_AT_ONCE = 64 * 1024 * 1024
 
 
 class SyncProgress(msgspec.Struct, frozen=True):
-    """How far the table of a kind is."""
+    """Progress of the table of a kind."""
 
     kind: str
     read: int
@@ -41,7 +41,7 @@ class SyncProgress(msgspec.Struct, frozen=True):
 
 
 class TableReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sync did to one table."""
+    """Result of a sync for one table."""
 
     kind: str
     documents: int
@@ -57,7 +57,7 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sync did."""
+    """Result of a sync."""
 
     to: str
     source: str
@@ -72,7 +72,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to bring up to date."""
+    """Source, kinds and destination of a sync."""
 
     to: DestinationAddress
     kinds: Mapping[str, Sequence[Column]]
@@ -82,7 +82,7 @@ class SyncOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _ignore(_progress: SyncProgress) -> None:
-    """Report progress to nothing."""
+    """Default for `on_progress`: do nothing."""
 
 
 async def sync(
@@ -185,7 +185,7 @@ class _KindSync:
         return others, is_complete
 
     async def _differing(self, table: Table) -> AsyncGenerator[tuple[list[list[ChangeDigest]], list[ChangeDigest]]]:
-        """Page by page: runs of moments at which the destination lacks something, and the others that differ."""
+        """Compare page by page; return ranges of moments that the destination lacks, and other moments that differ."""
         page, after = list[ChangeDigest](), None
         while after is None or len(page) == _MOMENTS_AT_ONCE:  # more were written meanwhile where it ends early
             page = list(await self._store.moments(self._kind, after=after, limit=_MOMENTS_AT_ONCE))
@@ -241,18 +241,18 @@ class _TableWriter:
             await self._write()
 
     async def flush(self) -> None:
-        """Write what is left, and wait for it."""
+        """Write the remaining rows, and wait until they are written."""
         await self._write()
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait for the write that is under way."""
+        """Wait for the running write."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             self.written += await writing
 
     async def stop(self) -> None:
-        """Wait for the write that is under way, whatever becomes of it; what was not yet written is dropped."""
+        """Wait for the end of the running write, also if it fails; unwritten rows are dropped."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
             self._writing = None
@@ -268,7 +268,7 @@ class _TableWriter:
 async def _pages(
     store: DocumentStore, kind: str, runs: Sequence[Sequence[ChangeDigest]]
 ) -> AsyncGenerator[list[StoredDocument]]:
-    """The documents of runs of moments, some thousand at a time, each id once in a page."""
+    """Read the documents of ranges of moments, in pages of some thousand with unique ids."""
     page = dict[str, StoredDocument]()
     for run in runs:
         wanted = {each.at for each in run}

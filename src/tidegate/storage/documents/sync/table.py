@@ -96,7 +96,7 @@ Record = tuple[str, datetime, int]
 
 
 class Rows:
-    """Rows of a table on their way to a destination, each id once, column by column."""
+    """Rows to be written to a destination, column by column, with unique ids."""
 
     def __init__(self, table: SyncTable) -> None:
         self.table = table
@@ -113,7 +113,7 @@ class Rows:
 
     @property
     def records(self) -> list[Record]:
-        """What the next sync needs to know of each row."""
+        """Return what the next sync needs to know about each row."""
         names = self.table.names
         found = (self.values[names.index(name)] for name in (ID, COLLECTED_AT, FINGERPRINT))
         return cast("list[Record]", list(zip(*found, strict=True)))
@@ -177,12 +177,12 @@ class ColumnReader:
 
     @property
     def misfits(self) -> Mapping[str, int]:
-        """How many values of a column were left empty because they were of another type."""
+        """Number of values of a column that are empty because they have another type."""
         return self._shape.misfits
 
     @property
     def unreadable(self) -> int:
-        """How many documents had a body that is no JSON."""
+        """Number of documents with a body that is not JSON."""
         return self._shape.unreadable
 
     def read(self, documents: Sequence[StoredDocument]) -> list[_Values]:
@@ -230,7 +230,7 @@ class _Node:
 
 
 class _Leaf:
-    """One column; its value needs at most one function to be what the column promises."""
+    """One column; at most one function converts its value to the type of the column."""
 
     def __init__(self, shape: TableShape, index: int, column: Column, type_: Any) -> None:
         self.type, self._index = type_, index

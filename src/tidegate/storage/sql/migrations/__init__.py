@@ -1,4 +1,4 @@
-"""The schema's history: one file in `versions/` for each change, in order. There is no way back but a backup."""
+"""Migrations of the schema: one file in `versions/` per change, in order. They cannot be undone; restore a backup."""
 
 VERSION_TABLE = "schema_version"
 """Where a database keeps which of them it has."""

@@ -1,4 +1,4 @@
-"""What Alembic knows and does: which migrations there are, which of them a database has, and how to apply the rest."""
+"""Uses Alembic to list migrations, to find those that a database lacks, and to apply them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tidegate.storage.sql.migrations import VERSION_TABLE
 
 
 def missing(connection: Connection, name: str) -> list[str]:
-    """What the database called `name` lacks, in the order in which it is to be applied."""
+    """Return the migrations that the database called `name` lacks, in the order of application."""
     scripts = ScriptDirectory.from_config(_config())
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     present = context.get_current_heads()
@@ -27,7 +27,7 @@ def missing(connection: Connection, name: str) -> list[str]:
 
 
 def upgrade(connection: Connection) -> None:
-    """Apply everything that is missing."""
+    """Apply all missing migrations."""
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

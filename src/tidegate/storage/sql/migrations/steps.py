@@ -1,7 +1,7 @@
 """Steps of migrations that may be repeated.
 
 MySQL and MariaDB commit after every change of the schema, so a migration that is cut off leaves its first half behind.
-Each step here looks first whether it was done: the migration simply runs again.
+Each step checks first whether it was done, so the migration can be run again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from sqlalchemy.schema import SchemaItem
 
 
 def create_table(name: str, *items: SchemaItem, options: Mapping[str, Any]) -> None:
-    """Make a table, unless it is there."""
+    """Create a table, unless it exists."""
     if not inspect(op.get_bind()).has_table(name):
         op.create_table(name, *items, **options)
 
