@@ -14,7 +14,8 @@ from tests.http.serving import Served, served
 from tests.waiting import look_again, until_still
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module
-from tidegate.dashboard.sampler import History, Sampler
+from tidegate.dashboard.history import History
+from tidegate.dashboard.sampler import Sampler
 from tidegate.engine.reports.gauges import RunFigures
 from tidegate.engine.reports.overview import EndedJobs
 from tidegate.storage.sql import Transaction

@@ -1,26 +1,18 @@
-"""Records the history of some values during the last hour, in the memory of this process.
+"""Records samples in the history after changes, and while clients watch; there is no polling interval.
 
-The history is bounded, and enough for a chart; Prometheus keeps a longer one. A series is a ring buffer of points; an
-unchanged value needs only two points, so quiet times need no memory. The rate of finished jobs is computed from the
-counters of changed runs.
-
-The sampler is notified by the change feeds, at most every few seconds. It then samples every series once, and once more
-after a pause, so that a chart also shows that activity ended. Without changes it takes no samples.
+It is notified by the change feeds, at most every few seconds. It then samples every series once, and once more after a
+pause, so that a chart also shows that activity ended. Without changes it takes no samples.
 """
 
 import asyncio
 import math
-from array import array
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
-import msgspec
-
-from tidegate.core.arguments import require_positive
 from tidegate.core.clock import monotonic_ms
+from tidegate.dashboard.history import History, Sample
+from tidegate.dashboard.job_rates import JobRateMeter
 from tidegate.engine.collection import Collection as Installation
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
@@ -32,167 +24,6 @@ from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, 
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
-
-MOST_SERIES = 300
-MOST_POINTS = 720
-"""One hour at one point every five seconds."""
-BELOW = "/"
-"""A name that ends with this selects all names with that prefix."""
-
-
-class Sample(NamedTuple):
-    """A value with its unit."""
-
-    value: float
-    unit: str
-
-
-class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """The points of one value over time."""
-
-    name: str
-    unit: str
-    points: list[tuple[float, float]]
-    """Pairs of Unix time in seconds and value, oldest first. Between two points no other value was seen."""
-
-
-class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """The selected series, and the names of all series."""
-
-    at: datetime
-    names: list[str]
-    """Names of all series."""
-    series: list[Series]
-
-
-class _Ring:
-    """The ring buffer of one series."""
-
-    def __init__(self, unit: str, most: int) -> None:
-        self.unit, self._most = unit, most
-        self._times, self._values = array("d"), array("d")
-
-    def add(self, at_s: float, value: float) -> None:
-        """Add a point. If the last two points have the same value, the last one is moved instead."""
-        times, values = self._times, self._values
-        # The clock was set back, or two samples have the same time: keep the times of a series ascending.
-        if times and at_s <= times[-1]:
-            values[-1] = value
-            return
-        # Two points describe a constant section, however long it lasts.
-        if len(values) > 1 and values[-1] == values[-2] == value:
-            times[-1] = at_s
-            return
-        if len(times) == self._most:
-            del times[0], values[0]
-        times.append(at_s)
-        values.append(value)
-
-    def points(self, newest: int | None = None) -> list[tuple[float, float]]:
-        start = 0 if newest is None else -newest
-        return list(zip(self._times[start:], self._values[start:], strict=True))
-
-
-class History:
-    """All series. Beyond the maximum, the series that was not written for the longest time is removed."""
-
-    def __init__(self, *, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> None:
-        require_positive("most_series", most_series)
-        require_positive("most_points", most_points)
-        self._most_series, self._most_points = most_series, most_points
-        self._rings: OrderedDict[str, _Ring] = OrderedDict()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of all series, sorted."""
-        return sorted(self._rings)
-
-    def record(self, at_s: float, figures: Mapping[str, Sample]) -> None:
-        """Add the samples of one moment."""
-        for name, figure in figures.items():
-            ring = self._rings.get(name)
-            if ring is None:
-                ring = self._rings[name] = _Ring(figure.unit, self._most_points)
-            self._rings.move_to_end(name)
-            ring.add(at_s, figure.value)
-        while len(self._rings) > self._most_series:
-            self._rings.popitem(last=False)
-
-    def series(self, wanted: Collection[str]) -> list[Series]:
-        """The series that `wanted` selects, by name."""
-        return [self._series_of(name) for name in self.names if _is_wanted(name, wanted)]
-
-    def newest(self) -> list[Series]:
-        """Every series with its last point only."""
-        return [self._series_of(name, newest=1) for name in self.names]
-
-    def _series_of(self, name: str, newest: int | None = None) -> Series:
-        ring = self._rings[name]
-        return Series(name=name, unit=ring.unit, points=ring.points(newest))
-
-
-def _is_wanted(name: str, wanted: Iterable[str]) -> bool:
-    return any(name.startswith(each) if each.endswith(BELOW) else name == each for each in wanted)
-
-
-_MOST_REMEMBERED = 20_000
-_MOST_MOVED = 5_000
-"""Maximum number of runs per read; the others are read later."""
-
-
-class JobRates(NamedTuple):
-    """Rates in jobs per second."""
-
-    done: float
-    failed: float
-
-
-class JobRateMeter:
-    """Collects changed runs, and compares their counters with the previous ones."""
-
-    def __init__(self) -> None:
-        self._moved = set[int]()
-        self._known: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self._looked_at: datetime | None = None
-
-    def mark_changed(self, moved: Collection[int] | None) -> None:
-        """Mark runs as changed; None marks all known runs."""
-        self._moved.update(self._known if moved is None else moved)
-
-    def take_changed(self) -> list[int]:
-        """Return the runs with counters that must be read now."""
-        # The newest runs first: they are the active ones.
-        taken = sorted(self._moved)[-_MOST_MOVED:]
-        self._moved.difference_update(taken)
-        return taken
-
-    def update(self, found: Mapping[int, EndedJobs], now: datetime, elapsed_s: float | None) -> JobRates:
-        """The rate of finished jobs since the last read, `elapsed_s` seconds ago.
-
-        None means that the last read is too old or missing. Then the counters count for the time until the next read.
-        """
-        done = failed = 0
-        for run_id, ended in found.items():
-            before = self._known.pop(run_id, None)
-            if before is None:
-                before = (0, 0) if self._is_new(ended) else (ended.succeeded, ended.failed)
-            if elapsed_s is None:
-                # Keep the old counters and read the run again, so that the jobs are counted over a known time.
-                self._known[run_id] = before
-                self._moved.add(run_id)
-            else:
-                self._known[run_id] = (ended.succeeded, ended.failed)
-                # Not below zero: a failed job that is retried lowers the counter of failures.
-                done, failed = done + max(0, ended.succeeded - before[0]), failed + max(0, ended.failed - before[1])
-        while len(self._known) > _MOST_REMEMBERED:
-            self._known.popitem(last=False)
-        self._looked_at = now
-        return JobRates(0.0, 0.0) if not elapsed_s else JobRates(done / elapsed_s, failed / elapsed_s)
-
-    def _is_new(self, ended: EndedJobs) -> bool:
-        """Whether the run began after the last read, so that all its finished jobs are new."""
-        return self._looked_at is not None and ended.created_at >= self._looked_at
-
 
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20

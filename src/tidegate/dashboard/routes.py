@@ -1,0 +1,168 @@
+"""Routes of the dashboard. They are part of the API, so scripts can read the same data."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Meta
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.dashboard.dead_letter_groups import (
+    MOST_SETTLED,
+    DeadLetterGroups,
+    GroupAction,
+    GroupedDeadLetters,
+    SettledGroup,
+)
+from tidegate.dashboard.dead_letters import DeadOverview
+from tidegate.dashboard.files import TAG, Files
+from tidegate.dashboard.history import HistoryView
+from tidegate.dashboard.hub import Hub
+from tidegate.dashboard.overview import Overview
+from tidegate.dashboard.runtime_status import RuntimeStatus
+from tidegate.dashboard.topics import Readers, TopicName
+from tidegate.http.asgi import HttpResponse
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.events import MEDIA_TYPE as EVENTS
+from tidegate.http.events import EventStream
+from tidegate.http.problems import ProblemType
+from tidegate.http.routes import route
+
+LETTERS = "dead letters"
+_GROUP = "/v1/dead-letters/groups/{group}"
+TopicText = Annotated[str, Meta(min_length=1, max_length=60)]
+SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class SeriesFilter(RequestInput, frozen=True, kw_only=True):
+    """Query parameters of `/v1/history`."""
+
+    series: Annotated[tuple[SeriesName, ...], Meta(max_length=50)] = ()
+    """May be given several times. A value that ends with a slash selects all names with this prefix."""
+
+
+GroupId = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}-[0-9a-f]{16}$")]
+
+
+class GroupFilter(RequestInput, frozen=True, kw_only=True):
+    """Query parameters of `/v1/dead-letters/groups`."""
+
+    kind: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
+    """Only groups of this kind: `events`, `messages`, or the kind of a system, such as `campaigns`."""
+
+
+class GroupBatch(RequestInput, frozen=True, kw_only=True):
+    """The dead letters of a group to replay or discard."""
+
+    after: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Where to start: `next_after` of the previous answer. Null starts with the oldest."""
+    limit: Annotated[int, Meta(ge=1, le=MOST_SETTLED)] = 200
+
+
+class Watched(RequestInput, frozen=True, kw_only=True):
+    """Query parameters of `/v1/live`."""
+
+    topic: Annotated[tuple[TopicText, ...], Meta(min_length=1, max_length=20)]
+    """May be given several times: overview, runtime, runs, or a topic of a system, such as campaigns."""
+
+
+class DashboardRoutes:
+    """Handlers of the dashboard routes. Concurrent requests for the same topic share one read."""
+
+    def __init__(self, readers: Readers, hub: Hub, files: Files, groups: GroupedDeadLetters) -> None:
+        self._readers, self._hub, self._files, self._groups = readers, hub, files, groups
+
+    def routes(self) -> Sequence[HTTPRouteHandler]:
+        """The routes of the dashboard and its files."""
+        return [
+            *self._files.routes(),
+            route("GET", "/v1/overview", self.show_overview, TAG),
+            route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
+            route("GET", "/v1/dead-letters/groups", self.list_dead_letter_groups, LETTERS),
+            route("POST", f"{_GROUP}/replay", self.replay_dead_letter_group, LETTERS),
+            route(
+                "POST", f"{_GROUP}/discard", self.discard_dead_letter_group, LETTERS, problems=(ProblemType.CONFLICT,)
+            ),
+            route("GET", "/v1/runtime", self.show_runtime, TAG),
+            route("GET", "/v1/history", self.show_history, TAG),
+            route(
+                "GET",
+                "/v1/live",
+                self.watch_topics,
+                TAG,
+                media_types=(EVENTS,),
+                problems=(ProblemType.TOO_MANY,),
+                event=Overview,
+                event_name="overview",
+            ),
+        ]
+
+    def close(self) -> None:
+        """End all live streams."""
+        self._hub.close()
+
+    async def show_overview(self) -> Overview | HttpResponse:
+        """Show the overview: active runs, waiting jobs with reasons, failures, and conditions that need an operator.
+
+        Parts that could not be read are null; `unknown` has the reasons.
+        """
+        return await self._answer(TopicName.OVERVIEW)
+
+    async def count_dead_letters(self) -> DeadOverview | HttpResponse:
+        """Count the dead letters of all kinds."""
+        return await self._answer(TopicName.DEAD)
+
+    async def list_dead_letter_groups(self, query: GroupFilter) -> DeadLetterGroups:
+        """Group dead letters by source, name and reason, the largest group first.
+
+        The oldest 10,000 dead letters of each kind are examined.
+        """
+        return await self._groups.read(query.kind)
+
+    async def replay_dead_letter_group(self, group: GroupId, body: GroupBatch = GroupBatch()) -> SettledGroup:  # noqa: B008 - it is frozen
+        """Replay dead letters of a group, 200 or `limit` of them; continue with `next_after`.
+
+        The request can be repeated: dead letters that were replayed are gone, and the others are replayed then.
+        """
+        return await self._groups.settle(group, GroupAction.REPLAY, after=body.after, limit=body.limit)
+
+    async def discard_dead_letter_group(self, group: GroupId, body: GroupBatch = GroupBatch()) -> SettledGroup:  # noqa: B008 - it is frozen
+        """Discard dead letters of a group permanently, 200 or `limit` of them; continue with `next_after`.
+
+        The request can be repeated. 409 for kinds that can only be replayed: events, and answers of the crawl.
+        """
+        return await self._groups.settle(group, GroupAction.DISCARD, after=body.after, limit=body.limit)
+
+    async def show_runtime(self) -> RuntimeStatus | HttpResponse:
+        """Show streams, timers, the gate, the outbox, processes and circuit breakers."""
+        return await self._answer(TopicName.RUNTIME)
+
+    async def show_history(self, query: SeriesFilter) -> HistoryView:
+        """Show recent values of some series; without `series`, list the names of all series.
+
+        They are kept in the memory of this process for about an hour, and recorded when something changes or a client
+        watches.
+        """
+        await self._readers.sampler.sample()
+        history = self._readers.history
+        now = self._readers.now()
+        return HistoryView(at=now, names=history.names, series=history.series(query.series))
+
+    async def watch_topics(self, query: Watched) -> HttpResponse:
+        """Watch topics by server-sent events.
+
+        Each event has the name of its topic, and the same data as the topic's route: the current state at once, and the
+        new state after each change, at most once a second. A slow client gets the latest state. A `problem` event says
+        why a topic cannot be read now; the read is retried. Comments keep an idle connection open.
+        Topics and their routes: `overview`, `runtime`, `quotas`, `runs`, `rooms`, `campaigns` are at `/v1/` and
+        their name; `snapshots` and `crawl` at `/v1/snapshots/overview` and `/v1/crawl/overview`; `dead` at
+        `/v1/overview/dead`; `history` has the newest points of `/v1/history`.
+        """
+        for name in query.topic:
+            if name not in self._hub.names:
+                raise InvalidArgument("topic", name, f"must be one of {', '.join(self._hub.names)}")
+        return EventStream(self._hub.listen(query.topic))
+
+    async def _answer(self, topic: TopicName) -> HttpResponse:
+        return Response(await self._hub.answer(topic), media_type="application/json")
