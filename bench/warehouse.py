@@ -18,7 +18,8 @@ from bench.figures import Figure, Section
 from tidegate.core.clock import ManualClock
 from tidegate.runtime.supervisor import tune_gc
 from tidegate.storage.documents import Document, DocumentStore, SqlDocuments
-from tidegate.storage.documents.sync import SyncOrder, parse_destination, sync
+from tidegate.storage.documents.sync.destination import parse_destination
+from tidegate.storage.documents.sync.synchronizer import SyncOrder, sync
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import migrate
 from tidegate.systems.github.kinds import COLUMNS

@@ -33,7 +33,8 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.source_addresses import AddressedSource, SourceAddressConflict, register_source_address
 from tidegate.engine.source_plugin import CallCredentials, SourceParts, SourcePlugin
-from tidegate.engine.sqs import Aws, AwsSettings, open_aws
+from tidegate.engine.sqs.opening import Aws, open_aws
+from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS
 from tidegate.engine.upstream.settings import UpstreamSettings

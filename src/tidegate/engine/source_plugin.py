@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.service import Service
     from tidegate.settings import Settings
     from tidegate.storage.documents import Documents
-    from tidegate.storage.documents.export import Column
+    from tidegate.storage.documents.export.columns import Column
     from tidegate.system import Context, System
 
 GROUP = "tidegate.sources"
@@ -191,7 +191,7 @@ class SourcePlugin:
 
     def next_commands(self, login: str) -> list[str]:
         """Commands that show what was collected for a user."""
-        from tidegate.storage.documents.export import installed_formats
+        from tidegate.storage.documents.export.formats import installed_formats
 
         del login
         source = "" if self.is_default else f" --source {self.name}"

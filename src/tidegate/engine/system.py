@@ -54,7 +54,8 @@ class CollectionSystem(System):
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the collection without sources. Systems open their own sources (`OpenSource`)."""
         from tidegate.engine.collection import open_empty_collection
-        from tidegate.engine.sqs import AwsSettings, open_aws
+        from tidegate.engine.sqs.opening import open_aws
+        from tidegate.engine.sqs.settings import AwsSettings
         from tidegate.primitives.stream import TicketedStream
 
         triggers_only = context.section(AwsSettings).model_copy(update={"task_queue_url": None})

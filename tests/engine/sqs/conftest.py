@@ -8,9 +8,9 @@ import pytest
 from tests.servers.moto import REGION
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import ENVIRONMENT, SqsServer, sqs_server
-from tidegate.engine.sqs import AwsSettings
 from tidegate.engine.sqs.opening import open_queues
 from tidegate.engine.sqs.queue import Queue
+from tidegate.engine.sqs.settings import AwsSettings
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ from tests.servers.moto import REGION
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.source_cell import CollectDependencies, Collector
-from tidegate.engine.sqs import AwsSettings, open_aws
+from tidegate.engine.sqs.opening import open_aws
+from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.primitives.stream import TicketedStream

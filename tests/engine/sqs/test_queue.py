@@ -9,9 +9,9 @@ from tests.servers.moto import SECRET_KEY
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
 from tidegate.core.errors import InvalidArgument, InvalidSettings, ServerRefused
-from tidegate.engine.sqs import AwsSettings, open_aws
-from tidegate.engine.sqs.opening import open_queues
+from tidegate.engine.sqs.opening import open_aws, open_queues
 from tidegate.engine.sqs.queue import Queue, QueueUnavailable, Received
+from tidegate.engine.sqs.settings import AwsSettings
 from tidegate.primitives.stream import Stream, TicketedStream
 from tidegate.storage.valkey import Valkey
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
-    from tidegate.storage.documents.export import Column
+    from tidegate.storage.documents.export.columns import Column
 
 
 def source_of(settings: Settings, source: str | None) -> tuple[str, SourcePlugin | None]:

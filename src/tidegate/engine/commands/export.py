@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tidegate.core.clock import Clock
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
-    from tidegate.storage.documents.export import Column, ExportProgress, ExportRequest, Manifest
+    from tidegate.storage.documents.export.columns import Column
+    from tidegate.storage.documents.export.exporter import ExportProgress, ExportRequest
+    from tidegate.storage.documents.export.folder import Manifest
 
 _STANDARD_OUTPUT = "-"
 
@@ -53,7 +55,7 @@ def export(
     Files are renamed to their final names after all of them are complete. An existing export is replaced. On standard
     output there is no manifest, and output that was written before an error is not undone.
     """
-    from tidegate.storage.documents.export import ExportRequest
+    from tidegate.storage.documents.export.exporter import ExportRequest
 
     if as_json and str(output) == _STANDARD_OUTPUT:
         raise typer.BadParameter("--json cannot be combined with --output -, which writes documents to standard output")
@@ -94,14 +96,14 @@ class _Order(NamedTuple):
 async def _export(
     settings: Settings, folder: Path, order: _Order, *, force: bool, on_progress: Callable[[ExportProgress], None]
 ) -> Manifest:
-    from tidegate.storage.documents.export import export as write_export
+    from tidegate.storage.documents.export.exporter import export as write_export
 
     async with _documents(settings, order) as (documents, clock, request):
         return await write_export(documents, folder, request, force=force, clock=clock, on_progress=on_progress)
 
 
 async def _print(settings: Settings, order: _Order, on_progress: Callable[[ExportProgress], None]) -> int:
-    from tidegate.storage.documents.export import export_stream
+    from tidegate.storage.documents.export.exporter import export_stream
 
     async with _documents(settings, order) as (documents, _, request):
         return await export_stream(documents, typer.get_binary_stream("stdout"), request, on_progress=on_progress)

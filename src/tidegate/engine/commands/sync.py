@@ -15,7 +15,8 @@ from tidegate.engine.commands.documents import chosen_kinds, progress_bars, sour
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.storage.documents.sync import DestinationAddress, SyncProgress, SyncReport
+    from tidegate.storage.documents.sync.destination import DestinationAddress
+    from tidegate.storage.documents.sync.synchronizer import SyncProgress, SyncReport
 
 
 def sync(
@@ -35,7 +36,7 @@ def sync(
     Only rows of changed documents are written. An interrupted sync is continued by the next one.
     """
     from tidegate.runtime.supervisor import tune_gc
-    from tidegate.storage.documents.sync import parse_destination
+    from tidegate.storage.documents.sync.destination import parse_destination
 
     address = parse_destination(to)
     settings = load_settings()
@@ -63,8 +64,8 @@ async def _sync(
 ) -> SyncReport:
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
-    from tidegate.storage.documents.sync import SyncOrder
-    from tidegate.storage.documents.sync import sync as bring_up_to_date
+    from tidegate.storage.documents.sync.synchronizer import SyncOrder
+    from tidegate.storage.documents.sync.synchronizer import sync as bring_up_to_date
 
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)

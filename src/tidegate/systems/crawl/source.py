@@ -51,7 +51,7 @@ class NewRaw(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stage: PageKind
     hash: str
     body: bytes
-    """The body, encoded by `bodies.pack`."""
+    """The body, encoded by `raws.pack`."""
     error: str | None = None
     """Why it could not be read, which makes it a dead letter at once."""
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from tidegate.storage.documents import DocumentStore, StoredDocument
-from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import text, whole
+from tidegate.storage.documents.export.exporter import ExportRequest, export
+from tidegate.storage.documents.export.formats import Format
 
 COUNT = 60_000
 SIZE = 4_000

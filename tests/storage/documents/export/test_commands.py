@@ -18,7 +18,7 @@ from tests.storage.documents.harness import issue
 from tidegate.app.cli import app
 from tidegate.core.telemetry.logs import configure
 from tidegate.storage.documents import SqlDocuments
-from tidegate.storage.documents.export import Format, installed_formats
+from tidegate.storage.documents.export.formats import Format, installed_formats
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS
 

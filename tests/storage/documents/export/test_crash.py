@@ -14,7 +14,8 @@ from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import manifest_of, verify
 from tests.storage.documents.harness import issue
 from tidegate.storage.documents import SqlDocuments
-from tidegate.storage.documents.export import ExportRequest, Format, export
+from tidegate.storage.documents.export.exporter import ExportRequest, export
+from tidegate.storage.documents.export.formats import Format
 from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS

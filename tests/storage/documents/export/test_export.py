@@ -12,8 +12,19 @@ from tests.storage.documents.export.reading import entry_of, read_rows, verify
 from tests.storage.documents.harness import StoreHarness, issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Document, Listing
-from tidegate.storage.documents.export import Column, ExportProgress, ExportRequest, Format, export
-from tidegate.storage.documents.export.columns import EACH, number_in_link, present, text, texts, time, truth, whole
+from tidegate.storage.documents.export.columns import (
+    EACH,
+    Column,
+    number_in_link,
+    present,
+    text,
+    texts,
+    time,
+    truth,
+    whole,
+)
+from tidegate.storage.documents.export.exporter import ExportProgress, ExportRequest, export
+from tidegate.storage.documents.export.formats import Format
 
 FORMATS = list(Format)
 FIELDS: list[Column] = [

@@ -8,7 +8,9 @@ import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.harness import StoreHarness, issue
-from tidegate.storage.documents.export import ExportFailed, ExportProgress, ExportRefused, ExportRequest, Format, export
+from tidegate.storage.documents.export.exporter import ExportFailed, ExportProgress, ExportRequest, export
+from tidegate.storage.documents.export.folder import ExportRefused
+from tidegate.storage.documents.export.formats import Format
 
 CSV = ExportRequest(format=Format.CSV, kinds={"issue": (), "pull": ()})
 JSONL = ExportRequest(format=Format.JSONL, kinds={"issue": ()})

@@ -9,7 +9,8 @@ import pytest
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.harness import StoreHarness
 from tidegate.storage.documents import Document
-from tidegate.storage.documents.export import ExportRequest, Format, export
+from tidegate.storage.documents.export.exporter import ExportRequest, export
+from tidegate.storage.documents.export.formats import Format
 from tidegate.systems.github import kinds
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape, profiles

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tidegate.storage.documents.export import Format
+from tidegate.storage.documents.export.formats import Format
 
 MOST_MB = 120
 """The documents together have 240 MB, and the library that writes Parquet takes some 50 for itself."""

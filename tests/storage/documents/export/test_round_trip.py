@@ -13,8 +13,9 @@ from tests.examples import examples
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.harness import StoreHarness, open_harness
 from tidegate.storage.documents import Document
-from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import EACH, Column, text, texts, truth, whole
+from tidegate.storage.documents.export.exporter import ExportRequest, export
+from tidegate.storage.documents.export.formats import Format
 from tidegate.storage.documents.statements import documents as table
 
 NASTY = st.sampled_from(

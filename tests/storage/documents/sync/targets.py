@@ -26,7 +26,8 @@ from tidegate.storage.documents.export.columns import (
     truth,
     whole,
 )
-from tidegate.storage.documents.sync import DestinationAddress, SyncOrder, SyncReport, parse_destination, sync
+from tidegate.storage.documents.sync.destination import DestinationAddress, parse_destination
+from tidegate.storage.documents.sync.synchronizer import SyncOrder, SyncReport, sync
 
 TargetName = Literal["duckdb", "postgres", "parquet", "jsonl"]
 ALL_TARGETS: tuple[TargetName, ...] = ("duckdb", "postgres", "parquet", "jsonl")

@@ -13,7 +13,7 @@ from tests.servers.migrated import migrated_file
 from tests.storage.documents.harness import issue
 from tests.storage.documents.sync.targets import Target, expected, open_target
 from tidegate.storage.documents import DocumentStore, SqlDocuments
-from tidegate.storage.documents.sync import SyncFailed
+from tidegate.storage.documents.sync.destination import SyncFailed
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS
 

@@ -14,7 +14,8 @@ import pytest
 from tests.storage.documents.harness import StoreHarness, issue
 from tests.storage.documents.sync.targets import KINDS, Target, assert_equal
 from tidegate.storage.documents import SqlDocuments, StoredDocument
-from tidegate.storage.documents.sync import SyncFailed, SyncOrder, parse_destination, sync
+from tidegate.storage.documents.sync.destination import SyncFailed, parse_destination
+from tidegate.storage.documents.sync.synchronizer import SyncOrder, sync
 from tidegate.storage.sql import Database
 
 MANY, LIMIT = 3_000, 64 * 1024

@@ -12,8 +12,8 @@ from tests.storage.documents.sync.targets import FIELDS, Target, assert_equal, e
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Listing
 from tidegate.storage.documents.export.columns import text, texts, whole
-from tidegate.storage.documents.sync import SyncFailed, SyncOrder, parse_destination, sync
-from tidegate.storage.documents.sync.destination import open_destination
+from tidegate.storage.documents.sync.destination import SyncFailed, open_destination, parse_destination
+from tidegate.storage.documents.sync.synchronizer import SyncOrder, sync
 
 HELLO = "repo:octocat/hello"
 HOUR = timedelta(hours=1)
