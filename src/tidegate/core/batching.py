@@ -93,6 +93,7 @@ class BatchedCall(Generic[Item, Result]):
         await self._batcher.close()
 
     async def _answer(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """Send a batch, and pass each result or the error to its caller."""
         # A caller that was cancelled meanwhile does not need its result.
         batch = [(item, answered) for item, answered in batch if not answered.done()]
         if not batch:

@@ -89,6 +89,7 @@ def _is_scarce(said: Settlement) -> bool:
 
 
 def _record_of(one: JobResult, now: datetime) -> _Record:
+    """Return what a result says about the allowance of its credential: block, window and learned limits."""
     said = one.settlement
     record = _Record(pool=one.claim.job.pool)
     if said.blocked_ms is not None:

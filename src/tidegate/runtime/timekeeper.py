@@ -90,6 +90,7 @@ class Timekeeper:
                 _set_all(wakeups)
 
     async def _serve(self, source: DueSource, woken: asyncio.Event, stopping: asyncio.Event) -> None:
+        """Fire one source whenever it is due or woken, until the stop; repeat failures with growing pauses."""
         failures, outage = 0, Outage(f"timekeeper.{type(source).__name__}")
         while not stopping.is_set():
             woken.clear()  # before the call, which may not see what a later wake-up is about

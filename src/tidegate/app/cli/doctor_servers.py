@@ -259,6 +259,7 @@ async def _known(settings: Settings) -> _Known:
 
 
 async def _check_token(settings: Settings, token: str) -> Finding:
+    """Check the token of the environment at GitHub, without spending quota."""
     from tidegate.engine.credentials import SecretRefused, SecretUncheckable
     from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
     from tidegate.systems.github.authority import GithubAuthority
@@ -283,6 +284,7 @@ async def _check_token(settings: Settings, token: str) -> Finding:
 
 
 async def _reach(name: str, url: str) -> Finding:
+    """Check that the host of a URL accepts connections; no request is sent."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     check, place = f"upstream: {name}", f"{parts.scheme}://{parts.netloc}"

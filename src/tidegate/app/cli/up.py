@@ -167,6 +167,7 @@ async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *
 
 
 def _services(role: ProcessRole, application: Application, binding: Binding | None) -> Mapping[str, Service]:
+    """Return the HTTP services of a role; none without an address to listen on."""
     from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
     from tidegate.engine.system import OpenCollection
     from tidegate.http.events import ListenerLimit
@@ -200,6 +201,7 @@ def _awaited_tokens(application: Application) -> list[EnvironmentToken]:
 async def _banner(
     role: ProcessRole, application: Application, binding: Binding | None, tokens: Sequence[EnvironmentToken]
 ) -> Banner:
+    """Collect what the first lines of output show: URL, servers, credentials and sources."""
     from tidegate.engine.system import OpenCollection
 
     parts, opened = application.context, application.find(OpenCollection)

@@ -124,6 +124,7 @@ class RunFeed:
             channel.wake()
 
     async def _show_all(self, run_id: int, channel: Channel, watch: Watch) -> None:
+        """Read the run after each change, and show it to the listeners until it has ended."""
         number, failures, shown, is_calm = 0, 0, b"", False
         while True:
             began_ms = monotonic_ms()

@@ -90,6 +90,7 @@ def collect(
 
 
 async def _collect(plugin: SourcePlugin, subjects: Sequence[Subject], *, quiet: bool) -> Summary:
+    """Collect the subjects, show the progress, and return the summary."""
     from rich.console import Console
 
     from tidegate.engine.collection import open_source

@@ -159,6 +159,7 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
 
 
 async def _add(plugin: SourcePlugin, given: _AddOptions, secret: str) -> Credential:
+    """Add a token, or the installation of an app if its ids are given."""
     from tidegate.engine.collection import open_credentials
 
     async with open_credentials(plugin.settings, plugin.name) as manager:

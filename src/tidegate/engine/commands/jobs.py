@@ -60,6 +60,7 @@ async def _show(settings: Settings, job: int) -> JobDetail:
 
 
 def _lines(shown: JobDetail, now: datetime) -> Iterator[str]:
+    """Describe a job in lines of text."""
     from tidegate.engine.commands.run_text import labelled, resource_name
     from tidegate.engine.source import FIRST_PAGE
     from tidegate.engine.source_plugin import kind_names
@@ -79,6 +80,7 @@ def _lines(shown: JobDetail, now: datetime) -> Iterator[str]:
 
 
 def _table(executions: Sequence[Execution], now: datetime) -> Table:
+    """Return the table of executions."""
     from rich.table import Table
     from rich.text import Text
 

@@ -182,6 +182,7 @@ def _why(one: Permits, now: datetime) -> str | None:
 
 
 def _supply(one: CredentialStatus, bucket: BucketStatus, limits: CredentialLimits) -> Supply:
+    """Return the permits of a credential in a bucket, now and per window, for the forecast."""
     limit = bucket.limit or 0
     floor = limits.floor_of(limit)
     spendable = max(0, (bucket.remaining or 0) - bucket.held - bucket.lost - floor)

@@ -62,6 +62,7 @@ async def _sync(
     dry_run: bool,
     on_progress: Callable[[SyncProgress], None],
 ) -> SyncReport:
+    """Synchronise the documents of a source to the destination."""
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
     from tidegate.storage.documents.sync.synchronizer import SyncOrder

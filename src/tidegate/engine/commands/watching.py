@@ -135,6 +135,7 @@ class Watcher:
         await asyncio.sleep(self._pause_s)
 
     async def _read(self, run_ids: Sequence[int]) -> None:
+        """Read the given runs again, unless they have ended, and the state of their pools."""
         wanted = [run_id for run_id in run_ids if run_id not in self._runs or self._runs[run_id].status in ACTIVE_RUNS]
         if not wanted:
             return

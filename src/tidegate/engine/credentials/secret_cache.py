@@ -107,6 +107,7 @@ class RenewedToken:
         return task
 
     async def _renew(self) -> str:
+        """Request a new token, and plan its renewal; after a failure, plan the next attempt."""
         # The life of the token is counted from the request, so that a slow answer does not extend it.
         asked_at = monotonic()
         try:

@@ -81,6 +81,7 @@ class EngineGauges:
             self._refreshed_ms = monotonic_ms()
 
     def _sources(self) -> Mapping[str, _Source]:
+        """Return the sources of gauges, each with the metrics that it sets."""
         runs = (metrics.COLLECTION_RUNS_ACTIVE, metrics.PAGE_JOBS_PENDING, metrics.PAGE_JOBS_FAILED_RATE)
         events = (metrics.OUTBOX_PENDING, metrics.OUTBOX_DEAD, metrics.OUTBOX_OLDEST)
         streams = (

@@ -72,6 +72,7 @@ def find_runs(tx: Transaction, query: RunQuery, *, most_examined: int = MOST_EXA
 
 
 def _search(tx: Transaction, query: RunQuery, most_examined: int) -> FoundRuns:
+    """Search the runs that the indexed filters select, at most `most_examined`, newest first."""
     run, limit = collection_runs.c, query.limit
     those, created_at = list[ColumnElement[bool]](), run.created_at
     if query.login is not None:

@@ -248,6 +248,7 @@ class MongoDocumentStore:
     def _conditional(
         self, write: ConditionalWrite, present: Mapping[str, _Fields], counts: dict[WriteAction, int]
     ) -> UpdateOne | None:
+        """Return the update that a rule decides on, or None; count the decision."""
         document, key, now_ms = write.document, _key(self.source, *write.document.key), to_ms(self._clock.now())
         old = present.get(key)
         action = write.decide(None if old is None else _stored(old))

@@ -96,6 +96,7 @@ class PooledBackend:
 
 
 def _engine(address: DatabaseAddress, connections: int) -> AsyncEngine:
+    """Create the engine of a PostgreSQL, MySQL or MariaDB server."""
     timeout = "timeout" if address.dialect == "postgresql" else "connect_timeout"
     engine = create_async_engine(
         address.url,

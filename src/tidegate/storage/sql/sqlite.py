@@ -68,6 +68,7 @@ class SqliteBackend:
         self._writing.dispose()
 
     def _enable_wal(self) -> None:
+        """Create the file with private permissions, and enable WAL mode. Raises `ServerRefused` if that fails."""
         path = Path(self._address.url.database or "")
         _make_private(path)
         if path.exists() and not os.access(path, os.W_OK):
@@ -145,6 +146,7 @@ class _ThreadedAttempt(Generic[Result]):
 
 
 def _engine(address: DatabaseAddress, *, begin: str, busy_timeout: timedelta, connections: int) -> Engine:
+    """Create an engine for the file; its transactions start with the statement `begin`."""
     engine = create_engine(
         address.url,
         connect_args={"check_same_thread": False, "timeout": busy_timeout.total_seconds()},

@@ -63,6 +63,7 @@ class RecoverableCampaigns:
         return found
 
     async def _take_over(self, owner: str, campaign: str) -> int:
+        """Take over the messages of a dead process in one campaign, and remove it; return their number."""
         taken, stream = 0, self._stream(campaign)
         # `leave` refuses while the process holds messages, which would be lost with its consumer. So
         # take over and leave again.

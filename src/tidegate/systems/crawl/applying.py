@@ -121,6 +121,7 @@ class _Batch:
         return self._tally
 
     def _decide(self, one: PreparedRaw) -> None:
+        """Apply an answer, or record that it is superseded, waits for an earlier stage, or failed."""
         product = self._products[one.key]
         # Ids ascend with the time of storing, so an answer with a higher id was applied already.
         if one.id < (product.raws[one.stage] or 0):

@@ -217,6 +217,7 @@ class HostRegistry:
         log.info("crawl.robots_read", host=host.host, state=str(state), crawl_delay_ms=delay_ms)
 
     def _remember(self, host: Host) -> None:
+        """Cache the parsed rules of a host for at most a minute."""
         self._registered.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return

@@ -145,6 +145,7 @@ class PoliteCaller:
         return None
 
     async def _read_robots(self, name: str, request: Request, permit: Permit | None) -> Answer:
+        """Request robots.txt in place of the call. Raises `NotCalled`, unless its answer counts as that of the call."""
         async with _retry_later_if_unavailable(calls=0):
             host = await self._hosts.get(name)
         url = host.robots_url or urljoin(request.url, PATH)

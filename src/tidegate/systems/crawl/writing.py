@@ -99,6 +99,7 @@ def _part_of(ending: JobResult) -> Iterator[tuple[Key, Stage]]:
 
 
 def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
+    """Store the answers of ended jobs, and release answers that waited for their stages."""
     keys = sorted({one.key for one in ended})
     # In this order: an answer that is applied between the two reads is seen as a part, otherwise as pending.
     live, known = live_raws(tx, keys), known_parts(tx, keys)
@@ -161,6 +162,7 @@ def _freed(ended: Sequence[_Ended], live: dict[Key, list[StoredAnswerState]]) ->
 
 
 def _row(tx: Transaction, ending: JobResult, raw: NewRaw) -> dict[str, Any]:
+    """Return the row of a new answer."""
     state = RawState.PENDING if raw.stage is not PageKind.SEARCH else RawState.PROCESSED
     if raw.error is not None:
         state = RawState.FAILED

@@ -92,6 +92,7 @@ def refused(task: Task, answer: Answer) -> Reading | None:
 
 
 def _first_job(task: Task, kind: str, repository: ListedRepository, item: Mapping[str, Any]) -> JobSpec | None:
+    """Return the job that reads the details of an item; None if the item has none."""
     declared = kinds.REGISTRY[kind]
     values = {"default_branch": repository.default_branch, **{name: _at(item, path) for name, path in _VALUES.items()}}
     key = values[declared.item or "id"]

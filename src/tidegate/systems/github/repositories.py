@@ -165,6 +165,7 @@ class Repositories:
         ]
 
     def _go_on(self, task: Task, state: RepositoriesState, page: ReadPage, answer: Answer) -> Reading:
+        """Continue with the next page, with another pass if repositories may be missing, or end the list."""
         jobs = self._jobs(task, state, page.repositories, answer)
         state = _with_page(state, page)
         if page.following is not None:

@@ -165,6 +165,7 @@ class RefreshCommitter:
             await occurs(self._filled, within_s=self._gather_s)
 
     async def _commit_batch(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
+        """Write a batch: results, copies, dead letters, acknowledgements and announcements, in this order."""
         # 1. Drop results of events that another worker has now. `began_s` is taken first: `_copy` treats results with
         # care if this round takes long.
         began_ns, began_s = time.time_ns(), time.monotonic()

@@ -167,6 +167,7 @@ class SnapshotLookup:
         return found
 
     async def _ask_sql(self, lookups: list[PendingLookup]) -> None:
+        """Read the rows of lookups, answer them, and copy the rows to Valkey if it is available."""
         began_ms = monotonic_ms()
         try:
             # The time limit is inside the breaker, so that a database that hangs counts as failed.

@@ -280,6 +280,7 @@ class SnapshotReader:
         return subject
 
     def _judge(self, place: CacheKey, kept: CachedSnapshot) -> SnapshotAnswer:
+        """Return the answer for a cached snapshot, and request a refresh if it is needed."""
         age_ms = None if kept.checked_ms is None else to_ms(self._clock.now()) - kept.checked_ms
         # 1. The upstream has no such subject. It is asked again only after `missing_for`.
         if kept.missing_ms is not None:

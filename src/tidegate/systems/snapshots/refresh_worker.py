@@ -152,6 +152,7 @@ class _WorkerRun:
         self._changed.set()
 
     async def _read_all(self, committing: asyncio.Task[None]) -> None:
+        """Read events until the stop, no more than can be processed; repeat failures with growing pauses."""
         failures = 0
         while not self._stopping.is_set():
             if committing.done():
@@ -264,6 +265,7 @@ class _WorkerRun:
         version: int | None = None,
         span: "Span | None" = None,
     ) -> None:
+        """Pass an event to the committer as a dead letter."""
         letter = FailedRefresh.of(
             event=delivery.value,
             subject_id=delivery.key,

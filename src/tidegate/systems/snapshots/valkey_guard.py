@@ -133,6 +133,7 @@ class ValkeyGuard:
             self._trial = asyncio.create_task(self._try_until_available(), name="try the server")
 
     async def _try_until_available(self) -> None:
+        """Probe the server until it answers, and accepts writes if it refused them; then report its return."""
         tries = 0
         while self._has_failed or self._refuses:
             if (left_s := self._breaker.pause_left_s) > 0:  # checked again, because a timer may end early

@@ -101,6 +101,7 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
     bit doubles the work; 16 take a phone about a second."""
 
     def __post_init__(self) -> None:
+        """Check and normalise the settings; raises `InvalidArgument`."""
         require_whole("capacity", self.capacity, least=0, most=MOST_CAPACITY)
         require_whole("log_length", self.log_length, least=0, most=MOST_LOG)
         require_whole("puzzle_bits", self.puzzle_bits, least=0, most=MOST_PUZZLE_BITS)

@@ -213,6 +213,7 @@ class RoomWatchers:
         self._stir.set()
 
     async def _look_on(self) -> None:
+        """Show watchers their places after moves, at due times, and when they join."""
         loop = asyncio.get_running_loop()
         not_before = due = loop.time()
         while True:

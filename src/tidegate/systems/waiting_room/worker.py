@@ -68,6 +68,7 @@ class RoomWorker:
         return next_in_ms
 
     async def _turn(self) -> int | None:
+        """Remove silent visitors, end sessions, and admit; return after how many ms the next step is due."""
         # Remove silent visitors and free places first, so that the admission finds the line and the
         # capacity as they are now.
         dropped, silent_in_ms = await self._line.sweep()

@@ -131,6 +131,7 @@ async def _export_kind(
     kind: str,
     on_progress: Callable[[ExportProgress], None],
 ) -> FileEntry:
+    """Write the file of a kind under its temporary name; return its entry of the manifest."""
     name = f"{kind}.{request.format}"
     path, shape = folder.partial(name), shape_of(request.format, request.kinds[kind], with_body=request.with_body)
     with path.open("wb") as file:
@@ -193,6 +194,7 @@ async def _batches(
 def _manifest(
     store: DocumentStore, request: ExportRequest, files: list[FileEntry], started_at: datetime, finished_at: datetime
 ) -> Manifest:
+    """Return the manifest of a complete export."""
     return Manifest(
         complete=True,
         format=request.format,

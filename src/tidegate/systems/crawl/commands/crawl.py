@@ -130,6 +130,7 @@ def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, 
 
 
 def _cells(one: TaskReport, now: datetime) -> list[str | Text]:
+    """Return the cells of a task in the table."""
     from rich.text import Text
 
     from tidegate.engine.source import FIRST_PAGE

@@ -131,6 +131,7 @@ def _user(document: StoredDocument) -> Fact:
 
 
 def _repository(document: StoredDocument) -> Fact | None:
+    """Return the fact of a repository; None if its name cannot be stored."""
     found: _Repository = document.body_as(_Repository)
     resource = f"repo:{found.full_name}"  # the resource of its items
     if len(resource) > LONGEST_TEXT or not resource.isprintable():
@@ -227,6 +228,7 @@ def _fact(
     state: ItemState | None = None,
     took_s: int | None = None,
 ) -> Fact:
+    """Return the fact of an item in a repository."""
     author_id, author_login = _person(account)
     return Fact(
         resource=document.resource,

@@ -127,6 +127,7 @@ def _periods(
     span_of: Callable[[int], DayRange],
     begin: int,
 ) -> tuple[Period, ...]:
+    """Group daily counts by period, the newest first, with the most active users and repositories."""
     people: defaultdict[DayRange, Contributors] = defaultdict(Contributors)
     repositories: defaultdict[DayRange, Counter[str]] = defaultdict(Counter)
     for day, author_id, login, count in by_author:

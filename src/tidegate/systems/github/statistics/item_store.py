@@ -160,6 +160,7 @@ def _is_one_of(tx: Transaction, ids: Sequence[str]) -> ColumnElement[bool]:
 
 
 def _row(held: RecountPass, each: CountedItem) -> dict[str, Any]:
+    """Return the row of a counted item."""
     fact = each.fact
     return {
         "kind": each.kind,

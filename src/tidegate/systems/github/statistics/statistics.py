@@ -70,6 +70,7 @@ class Statistics:
         return await self._database.read(global_statistics.overall, days, self._database.clock.now().astimezone(UTC))
 
     async def _compute(self, user_id: str, login: str, *, run_id: int | None, full: bool) -> None:
+        """Recount the items of a user and write the sums; repeat if another computation replaced this one."""
         tries = 1
         while True:
             held = await self._database.transaction(item_store.begin, user_id, login)

@@ -72,6 +72,7 @@ def refresh(tx: Transaction, user_id: str) -> None:
 
 
 def _write(tx: Transaction, user_id: str, also: Mapping[str, Any]) -> None:
+    """Compute the summary of a user from the counted items, and write it with `also`."""
     login = tx.execute(select(_user.login).where(_user.user_id == user_id)).scalar_one()
     account_id = _account_of(tx, user_id)
     summary = summarize(tx, user_id, login, account_id)
@@ -125,6 +126,7 @@ def _account_of(tx: Transaction, user_id: str) -> int | None:
 
 
 def _repositories(details: list[tuple[str, bool, Detail]]) -> OwnedRepositories:
+    """Sum the own repositories of a user."""
     languages: defaultdict[str, list[int]] = defaultdict(list)
     for _, is_fork, detail in details:
         if detail.language and not is_fork:
@@ -145,6 +147,7 @@ def _repositories(details: list[tuple[str, bool, Detail]]) -> OwnedRepositories:
 
 
 def _in_repositories(tx: Transaction, user_id: str, known: CountedRepositories, self_: _SummaryUser) -> InRepositories:
+    """Count the contributions in the repositories of a user, and rank their authors."""
     columns = (_item.resource, _item.activity, _item.state, _item.author_id, _item.author_login)
     grouped = select(*columns, func.count(), func.max(_item.day)).group_by(*columns)
     counts: Counter[tuple[str, str | None]] = Counter()

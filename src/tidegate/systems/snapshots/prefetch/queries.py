@@ -248,6 +248,7 @@ def _due_now(tx: Transaction) -> int:
 
 
 def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
+    """Count subjects by tier and by range of change rates."""
     hot, warm = tx.now - settings.hot_within, tx.now - settings.warm_within
     total = _count(tx)
     within_hot, within_warm = _count(tx, _columns.last_asked_at >= hot), _count(tx, _columns.last_asked_at >= warm)

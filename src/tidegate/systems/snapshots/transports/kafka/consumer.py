@@ -300,6 +300,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         return self._member
 
     async def _join(self) -> None:
+        """Create the member, and let it join the group."""
         member = self._member = AIOKafkaConsumer(
             group_id=self._group,
             enable_auto_commit=False,

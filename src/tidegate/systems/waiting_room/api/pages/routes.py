@@ -252,6 +252,7 @@ class PageRoutes:
             raise
 
     async def _read_view(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> PageView:
+        """Read what the page shows: the place of the visitor, the line and the estimated wait."""
         shown, is_good = _read(room, token)
         crowd = await self._crowd(room, token, shown if is_good else None)
         standing = crowd.standings[0] if crowd.standings else NotPresent()
