@@ -188,6 +188,18 @@ async def test_dead_letters_are_settled_by_group(demo: Deployment, visitors: Vis
     assert (status, found["freshness"]) == (200, "FRESH")
 
 
+async def test_the_range_of_the_charts_survives_a_reload(demo: Deployment, visitors: Visitors, watched: Watched):
+    page = await opened(demo, visitors, watched)
+    ranges = page.get_by_role("group", name="Range of the charts")
+    await expect(ranges.get_by_role("button", name="1 h")).to_have_attribute("aria-pressed", "true")
+    async with page.expect_request(re.compile(r"/v1/history\?.*&since=")):
+        await ranges.get_by_role("button", name="7 d").click()
+    await page.reload()
+    await expect(ranges.get_by_role("button", name="7 d")).to_have_attribute("aria-pressed", "true")
+    # The leader recorded the first points when the demo began.
+    await expect(page.get_by_role("img", name=re.compile("^Jobs pending"))).to_be_visible()
+
+
 async def test_a_quota_is_shown_exhausted_and_refilled(demo: Deployment, visitors: Visitors, watched: Watched):
     page = await opened(demo, visitors, watched, "#/quotas")
     runs = [await begin(demo, number) for number in range(3, 11)]

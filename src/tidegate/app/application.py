@@ -11,7 +11,9 @@ from sqlalchemy import MetaData
 from tidegate.connections import open_context
 from tidegate.core.errors import ContractBroken, ServerRefused
 from tidegate.core.plugins import load_place
+from tidegate.dashboard.recorder import HistoryRecorder
 from tidegate.engine.preflight import check_before_migration
+from tidegate.engine.system import OpenCollection
 from tidegate.process import build_process
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
@@ -69,7 +71,10 @@ class Application:
 
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
         """The supervisor of a process with further `services`, and with workers if `works`."""
-        return build_process(self.context, list(self.systems.values()), works=works, services=services)
+        opened = self.find(OpenCollection)
+        recorders = [] if opened is None else [HistoryRecorder(opened.collection, self.systems)]
+        systems = list(self.systems.values())
+        return build_process(self.context, systems, works=works, services=services, sources=recorders)
 
 
 @asynccontextmanager

@@ -1,31 +1,37 @@
-"""History of some values during the last hour, in the memory of this process: bounded, and enough for a chart.
+"""History of some values: the last hour in the memory of this process, and older points in SQL.
 
-Prometheus keeps longer history. A series is a ring buffer of points; an unchanged value needs only two points, so quiet
-times need no memory.
+In memory, a series is a ring buffer of points; an unchanged value needs only two points, so quiet times need no memory.
+The leader records points in SQL, for the whole deployment. A chart shows them where those in memory begin later, so it
+survives a restart.
 """
 
+import asyncio
+import math
 from array import array
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from tidegate.core.arguments import require_positive
+from tidegate.core.errors import InvalidArgument, Unavailable
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.reports import history_points
+from tidegate.engine.reports.history_points import BELOW, Sample, StoredSeries
+from tidegate.storage.sql import Database, Transaction
 
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+_LATELY = timedelta(hours=1)
+_READ_WITHIN_S = 5.0
 MOST_SERIES = 300
 MOST_POINTS = 720
 """One hour at one point every five seconds."""
-BELOW = "/"
-"""A name that ends with this selects all names with that prefix."""
-
-
-class Sample(NamedTuple):
-    """A value with its unit."""
-
-    value: float
-    unit: str
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +116,53 @@ class History:
     def _series_of(self, name: str, newest: int | None = None) -> Series:
         ring = self._rings[name]
         return Series(name=name, unit=ring.unit, points=ring.points(newest))
+
+
+class HistoryReader:
+    """Reads series from memory and from SQL."""
+
+    def __init__(self, history: History, database: Database) -> None:
+        self._history, self._database = history, database
+
+    async def names(self) -> list[str]:
+        """Names of all series of the last hour."""
+        since = self._database.clock.now() - _LATELY
+        stored = await self._stored(partial(history_points.names, since=since)) or []
+        return sorted({*self._history.names, *stored})
+
+    async def series(self, wanted: Collection[str], since: datetime | None, until: datetime | None) -> list[Series]:
+        """The series that `wanted` selects, by name, by default since an hour ago.
+
+        While the database is unavailable, the points in memory are returned. Raises `InvalidArgument` if the range is
+        empty.
+        """
+        now = self._database.clock.now()
+        first, last = since or now - _LATELY, until or now + history_points.PERIOD
+        if first >= last:
+            raise InvalidArgument("since", first.isoformat(), "must be before until and before now")
+        read = partial(history_points.points, wanted=wanted, since=first, until=last)
+        stored = await self._stored(read) or {}
+        recent = {each.name: each for each in self._history.series(wanted)}
+        earliest = -math.inf if since is None else first.timestamp()
+        names = sorted({*recent, *stored})[:MOST_SERIES]
+        return [_joined(name, recent.get(name), stored.get(name), earliest, last.timestamp()) for name in names]
+
+    async def _stored(self, read: Callable[[Transaction], T]) -> T | None:
+        try:
+            async with asyncio.timeout(_READ_WITHIN_S):
+                return await self._database.read(read)
+        except (Unavailable, TimeoutError) as error:
+            log.debug("dashboard.history_unread", error=str(error))
+            return None
+
+
+def _joined(name: str, recent: Series | None, stored: StoredSeries | None, earliest: float, latest: float) -> Series:
+    """Points in memory of this range, and before them the stored ones."""
+    points = [] if recent is None else [point for point in recent.points if earliest <= point[0] < latest]
+    begin = points[0][0] if points else math.inf
+    older = [] if stored is None else [point for point in stored.points if point[0] < begin]
+    unit = recent.unit if recent is not None else stored.unit if stored is not None else ""
+    return Series(name=name, unit=unit, points=[*older, *points])
 
 
 def _is_wanted(name: str, wanted: Iterable[str]) -> bool:

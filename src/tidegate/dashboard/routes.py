@@ -22,6 +22,7 @@ from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.overview import Overview
 from tidegate.dashboard.runtime_status import RuntimeStatus
 from tidegate.dashboard.topics import Readers, TopicName
+from tidegate.engine.api.runs import Moment
 from tidegate.http.asgi import HttpResponse
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
@@ -40,6 +41,10 @@ class SeriesFilter(RequestInput, frozen=True, kw_only=True):
 
     series: Annotated[tuple[SeriesName, ...], Meta(max_length=50)] = ()
     """May be given several times. A value that ends with a slash selects all names with this prefix."""
+    since: Moment | None = None
+    """Only points of this time (ISO 8601, with a time zone) or later."""
+    until: Moment | None = None
+    """Only points before this time."""
 
 
 GroupId = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}-[0-9a-f]{16}$")]
@@ -139,15 +144,16 @@ class DashboardRoutes:
         return await self._answer(TopicName.RUNTIME)
 
     async def show_history(self, query: SeriesFilter) -> HistoryView:
-        """Show recent values of some series; without `series`, list the names of all series.
+        """Show values of some series over time; without `series`, list the names of all series.
 
-        They are kept in the memory of this process for about an hour, and recorded when something changes or a client
-        watches.
+        By default, the last hour: this process records a point when something changes or a client watches. Before its
+        start, and with `since` also for longer ranges, there is a point for each five minutes, which the leader stores
+        for 30 days (`retention.history`). Of more than 400 of these, each point is an average of some periods.
         """
         await self._readers.sampler.sample()
-        history = self._readers.history
-        now = self._readers.now()
-        return HistoryView(at=now, names=history.names, series=history.series(query.series))
+        histories, names = self._readers.histories, query.series
+        series = await histories.series(names, query.since, query.until) if names else []
+        return HistoryView(at=self._readers.now(), names=await histories.names(), series=series)
 
     async def watch_topics(self, query: Watched) -> HttpResponse:
         """Watch topics by server-sent events.

@@ -11,22 +11,19 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
 from tidegate.core.clock import monotonic_ms
-from tidegate.dashboard.history import History, Sample
+from tidegate.dashboard.history import History
 from tidegate.dashboard.job_rates import JobRateMeter
+from tidegate.dashboard.series import SeriesReader, work_samples
 from tidegate.engine.collection import Collection as Installation
-from tidegate.engine.credentials import Credential
-from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports import gauges
+from tidegate.engine.reports.history_points import Sample
 from tidegate.engine.reports.overview import EndedJobs, ended_of
-from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, first_of, occurs
+from tidegate.runtime.waiting import DATABASE, PartialReads, first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.snapshots.service import Snapshots
-from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
 GAP = timedelta(seconds=5)
-_MOST_POOLS = 20
 _LONG_AGO_MS = 15_000.0
 """If the last sample is older than this, no rate is computed from it."""
 
@@ -43,11 +40,9 @@ class Sampler:
         snapshots: Snapshots | None = None,
         gap: timedelta = GAP,
     ) -> None:
-        self._installation = installation
         self._parts, self._change_feed = installation.parts, installation.change_feed
-        self._streams, self._history, self._gap = streams, history, gap
-        self._snapshots = snapshots
-        self._refreshes = None if snapshots is None else SnapshotsOverviewReader(snapshots)
+        self._history, self._gap, self._snapshots = history, gap, snapshots
+        self._series = SeriesReader(installation, streams, snapshots)
         self._job_rates, self._moved = JobRateMeter(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
         self._counted_ms = float("-inf")
@@ -93,13 +88,10 @@ class Sampler:
 
     async def _look(self, *, was_quiet: bool) -> dict[str, Sample]:
         reads = PartialReads()
-        work, runtime, quotas, refreshes = await asyncio.gather(
-            reads.read(DATABASE, self._work(was_quiet=was_quiet), "work"),
-            reads.read(VALKEY, self._runtime(), "runtime"),
-            reads.read(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
-            reads.read(TRANSPORT, self._of_snapshots(), "snapshots"),
+        work, others = await asyncio.gather(
+            reads.read(DATABASE, self._work(was_quiet=was_quiet), "work"), self._series.read(reads)
         )
-        return {**(work or {}), **(runtime or {}), **(quotas or {}), **(refreshes or {})}
+        return {**(work or {}), **others}
 
     async def _work(self, *, was_quiet: bool) -> dict[str, Sample]:
         """Rates of finished jobs. After a failed read, the next one covers the time of both."""
@@ -112,59 +104,7 @@ class Sampler:
         elapsed_s = (began_ms - self._counted_ms) / 1000
         pace = self._job_rates.update(ended, now, None if was_quiet or math.isinf(elapsed_s) else elapsed_s)
         self._counted_ms = began_ms
-        return {
-            "runs/active": Sample(runs.active, "runs"),
-            "jobs/pending": Sample(runs.pending, "jobs"),
-            "jobs/done": Sample(round(pace.done, 2), "jobs/s"),
-            "jobs/failed": Sample(round(pace.failed, 2), "jobs/s"),
-            "outbox/pending": Sample(depth.pending, "events"),
-        }
-
-    async def _runtime(self) -> dict[str, Sample]:
-        contexts = self._installation.contexts.values()
-        lengths = await asyncio.gather(*(parts.gate.lengths() for parts in contexts))
-        alarms = await asyncio.gather(*(parts.timers.status() for parts in contexts))
-        found = {
-            "jobs/waiting": Sample(sum(waiting for waiting, _ in lengths), "jobs"),
-            "timers/gate": Sample(sum(planned for _, planned in lengths), "timers"),
-            "timers/alarms": Sample(sum(each.count for each in alarms), "timers"),
-        }
-        for stream in self._streams:
-            status = await stream.status()
-            found[f"stream/{stream.name}/depth"] = Sample(status.depth, "messages")
-            found[f"stream/{stream.name}/lag"] = Sample(status.lag, "messages")
-        return found
-
-    async def _quotas(self) -> dict[str, Sample]:
-        known = [stored.credential for stored in await self._parts.database.read(everything)]
-        pools = sorted({*self._installation.pools, *(each.pool for each in known)})[:_MOST_POOLS]
-        found: dict[str, Sample] = {}
-        for pool in pools:
-            for one in (await self._installation.status(pool)).credentials:
-                found |= _left(one, known)
-        return found
-
-    async def _of_snapshots(self) -> dict[str, Sample]:
-        if self._snapshots is None or self._refreshes is None:
-            return {}
-        status, lags = await asyncio.gather(self._snapshots.limiter.status(), self._refreshes.lags())
-        rates = self._refreshes.rates(status)
-        found = {
-            f"snapshots/rate/{each.priority}": Sample(each.per_second, "calls/s")
-            for each in rates
-            if each.per_second is not None
-        }
-        return found | {f"snapshots/lag/{each.topic}": Sample(each.lag, "messages") for each in lags}
-
-
-def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Sample]:
-    """The remaining quota of a credential per bucket, as far as the upstream reported it."""
-    name = ", ".join(each.name for each in known if each.allowance == one.name) or one.name
-    return {
-        f"quota/{name}/{bucket.name}": Sample(max(0, bucket.remaining - bucket.held - bucket.lost), "calls")
-        for bucket in one.buckets
-        if bucket.remaining is not None
-    }
+        return work_samples(runs, depth, pace)
 
 
 def _read(

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from tidegate.dashboard.dead_letters import DeadReader
-from tidegate.dashboard.history import History, HistoryView
+from tidegate.dashboard.history import History, HistoryReader, HistoryView
 from tidegate.dashboard.overview import OverviewReader
 from tidegate.dashboard.runtime_status import RuntimeStatusReader
 from tidegate.dashboard.sampler import GAP, Sampler
@@ -45,6 +45,7 @@ class Readers:
         self.overview = OverviewReader(collection, snapshots, self.dead)
         self.runtime = RuntimeStatusReader(collection, snapshots)
         self.history = History()
+        self.histories = HistoryReader(self.history, collection.parts.database)
         self.sampler = Sampler(collection, self.runtime.streams, self.history, snapshots=snapshots)
         self._quotas = QuotaRoutes(collection)
 

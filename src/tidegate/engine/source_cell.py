@@ -25,6 +25,7 @@ from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.vault import RedirectCipher
 from tidegate.engine.gate_sync import Barred, Recovery, RecoveryService, none_barred
 from tidegate.engine.orchestrator import Orchestrator, Trigger
+from tidegate.engine.reports.history_points import history_rule
 from tidegate.engine.retention import rules
 from tidegate.engine.runs import RunActive
 from tidegate.engine.schedules.due import DueSchedules, Triggers
@@ -261,9 +262,12 @@ class _OpenCell(OpenSystem):
 
 
 def engine_rules(context: Context) -> list[RetentionRule]:
-    """How long runs, cursors and firings of all sources are kept."""
+    """How long runs, cursors and firings of all sources are kept, and the points of charts."""
     kept = context.settings.retention
-    return rules(context.database, runs=kept.runs, cursors=kept.cursors, firings=kept.firings)
+    return [
+        *rules(context.database, runs=kept.runs, cursors=kept.cursors, firings=kept.firings),
+        history_rule(context.database, kept.history),
+    ]
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Tables of runs, jobs, cursors, resource claims and allowance records."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
 from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
@@ -11,6 +11,7 @@ from tidegate.storage.sql.schema import (
     ascending_key,
     exact_text,
     metadata,
+    ordered_text,
 )
 
 collection_runs = Table(
@@ -174,6 +175,19 @@ allowance_notes = Table(
 )
 """Credentials that are blocked, were rejected lately, or have little left in their window. Only used to restore the
 gate after its server lost its data."""
+
+history_points = Table(
+    "history_points",
+    metadata,
+    Column("series", ordered_text(200), primary_key=True),
+    # Start of the period, in seconds since 1970: a number, so that every server can group periods.
+    Column("period", BigInteger, primary_key=True, autoincrement=False),
+    Column("value", Double, nullable=False),
+    Column("unit", exact_text(16), nullable=False),
+    Index(None, "period"),
+    **TABLE_OPTIONS,
+)
+"""Values for the charts of the dashboard, one for each series and period; see `reports/history_points.py`."""
 
 collection_places = Table(
     "collection_places",

@@ -29,6 +29,8 @@ class RetentionSettings(BaseModel, frozen=True, extra="forbid"):
     dead_letters: _Kept = timedelta(days=90)
     """How long dead letters of events, crawled pages and job streams can be replayed. At most `runs`, because they need
     their runs. Dead letters of a campaign are kept as long as the campaign."""
+    history: _Kept = timedelta(days=30)
+    """How long the points of the dashboard's charts are kept: one for each series and five minutes."""
     identity_health: _Kept = timedelta(days=90)
     """How long the health of a crawl identity at a host is kept after the last refusal."""
 

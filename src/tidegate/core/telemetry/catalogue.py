@@ -56,6 +56,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "credentials.renewal_failed": "No token was issued to an app; retried, unless the upstream refused it.",
         "credentials.runs_failed": "A pool has no valid credential left; the runs that need it have failed.",
         "credentials.token_issued": "A token was issued to an app; it is kept in memory until it expires.",
+        "dashboard.history_unread": "Stored points of charts could not be read; those in memory are shown.",
         "dashboard.look_failed": "A part of the dashboard met a defect; the other parts are shown.",
         "database.connected": "The database answered and meets the requirements.",
         "database.migrated": "The schema was migrated to the current version.",

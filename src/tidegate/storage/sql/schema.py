@@ -123,6 +123,11 @@ def exact_text(length: int) -> String:
     return String(length)
 
 
+def ordered_text(length: int) -> String:
+    """As `exact_text`, compared by bytes on every server: for keys that are read in ranges."""
+    return exact_text(length).with_variant(String(length, collation="C"), "postgresql")
+
+
 def ascending_key() -> TypeEngine[int]:
     """A 64-bit number given by the server, each higher than those before."""
     # SQLite numbers rows by itself only in a column declared INTEGER; that one has 64 bits too.

@@ -3,16 +3,20 @@
 import { useFetched, useTopic } from "./live.js";
 import { useEffect, useMemo, useRef, useState } from "./view.js";
 
-const MOST_POINTS = 720;
+const MOST_POINTS = 1500;
+const PERIOD_MS = 300_000;
 
 /**
  * The series of these names, updated as points arrive: {series: [{name, unit, points: [[seconds, value]…]}], problem};
  * `series` is null until they are loaded. A name that ends with "/" selects all names with this prefix. The order is
- * that of `names`; series that do not exist yet are omitted.
+ * that of `names`; series that do not exist yet are omitted. `length` is that of the range in ms; null: the last hour.
  */
-export function useHistory(names) {
+export function useHistory(names, length = null) {
   const query = names.map((name) => `series=${encodeURIComponent(name)}`).join("&");
-  const { value, problem, reload } = useFetched(`/v1/history?${query}`);
+  // Stored points have a period of five minutes: in between, the range stays the same.
+  const since = length === null ? null : Math.floor(Date.now() / PERIOD_MS) * PERIOD_MS - length;
+  const from = since === null ? "" : `&since=${new Date(since).toISOString()}`;
+  const { value, problem, reload } = useFetched(`/v1/history?${query}${from}`);
   useEffect(() => onReturn(reload), [reload]);
   const newest = useTopic("history").value;
   const known = useRef(new Map());

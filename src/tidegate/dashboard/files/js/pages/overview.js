@@ -5,6 +5,7 @@ import { useTopic } from "../live.js";
 import {
   Badge,
   Chart,
+  ChartRange,
   Columns,
   count,
   Empty,
@@ -19,6 +20,7 @@ import {
   Tile,
   Tiles,
   When,
+  useChartRange,
 } from "../parts/index.js";
 import { retryColumn } from "../parts/retry.js";
 import { Unknown } from "../parts/unknown.js";
@@ -252,12 +254,13 @@ function Failed({ jobs }) {
 }
 
 function Lately() {
-  const { series, problem } = useHistory(SERIES);
+  const range = useChartRange();
+  const { series, problem } = useHistory(SERIES, range.length);
   const chosen = (pairs) => series && pairs.map(([label, name]) => ({ label, points: pointsOf(series, name) }));
   const quotas = series && series.filter((one) => one.name.startsWith("quota/"));
   const labelled = ({ name, points }) => ({ label: name.slice("quota/".length), points });
   const drawn = quotas && quotas.slice(0, MOST_QUOTAS).map(labelled);
-  return html`<${Section} title="Recent activity" note="Since this process started, at most about an hour." plain>
+  return html`<${Section} title="Recent activity" aside=${html`<${ChartRange} range=${range} />`} plain>
     <${Problem} of=${problem} />
     <div class="charts">
       <div class="card">

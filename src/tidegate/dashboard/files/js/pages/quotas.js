@@ -5,6 +5,7 @@ import { useFetched, useTopic } from "../live.js";
 import {
   Badge,
   Chart,
+  ChartRange,
   count,
   Empty,
   Meter,
@@ -20,6 +21,7 @@ import {
   Tiles,
   usePages,
   When,
+  useChartRange,
 } from "../parts/index.js";
 import { html, useMemo, useState } from "../view.js";
 import { whyWaits } from "../words.js";
@@ -33,13 +35,15 @@ export function Quotas() {
   const pages = usePages("/v1/quotas");
   const further = useFetched(pages.isFirst ? null : pages.path);
   const shown = pages.isFirst ? topic : further;
-  const { series } = useHistory(SERIES);
+  const range = useChartRange();
+  const { series } = useHistory(SERIES, range.length);
   const pools = shown.value?.pools.filter((pool) => pool.allowances.length > 0 || waitingIn(pool) > 0);
   const isMany = (pools ?? []).flatMap((pool) => pool.allowances).length > MOST_DRAWN;
   return html`<${Page}
     title="Quotas"
     lead="The remaining quota of each credential, and why calls wait."
     live=${pages.isFirst ? topic : undefined}
+    actions=${html`<${ChartRange} range=${range} />`}
   >
     <${Problem} of=${shown.problem} retry=${further.reload} />
     ${pools && html`<${Figures} pools=${pools} />`}

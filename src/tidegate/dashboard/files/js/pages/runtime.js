@@ -5,6 +5,7 @@ import { useTopic } from "../live.js";
 import {
   Badge,
   Chart,
+  ChartRange,
   Columns,
   compact,
   count,
@@ -17,6 +18,7 @@ import {
   Tile,
   Tiles,
   When,
+  useChartRange,
 } from "../parts/index.js";
 import { Unknown } from "../parts/unknown.js";
 import { html } from "../view.js";
@@ -88,13 +90,14 @@ function Figures({ now }) {
 }
 
 function Depths() {
-  const { series, problem } = useHistory(SERIES);
+  const range = useChartRange();
+  const { series, problem } = useHistory(SERIES, range.length);
   const drawn = (prefix, suffix = "") => series && series
     .filter((one) => one.name.startsWith(prefix) && one.name.endsWith(suffix))
     .map((one) => ({ label: one.name.slice(prefix.length, one.name.length - suffix.length), points: one.points }));
   const timers = series && drawn("timers/").map((one) => ({ ...one, label: `timers: ${one.label}` }));
   const outbox = series && [...drawn("outbox/"), ...timers];
-  return html`<${Section} title="Depths" note="Since this process started, at most about an hour." plain>
+  return html`<${Section} title="Depths" aside=${html`<${ChartRange} range=${range} />`} plain>
     <${Problem} of=${problem} />
     <div class="charts">
       <div class="card">

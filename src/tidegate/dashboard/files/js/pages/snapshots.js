@@ -5,6 +5,7 @@ import { useFetched, useTopic } from "../live.js";
 import {
   Badge,
   Chart,
+  ChartRange,
   Columns,
   Empty,
   Facts,
@@ -22,6 +23,7 @@ import {
   Tiles,
   Unknown,
   When,
+  useChartRange,
 } from "../parts/index.js";
 import { html } from "../view.js";
 import { FRESHNESS, Lookup } from "./lookup.js";
@@ -92,10 +94,11 @@ function Figures({ now }) {
 }
 
 function Charts({ now }) {
-  const { series } = useHistory(["snapshots/rate/", "snapshots/lag/"]);
+  const range = useChartRange();
+  const { series } = useHistory(["snapshots/rate/", "snapshots/lag/"], range.length);
   const rates = named(series, "snapshots/rate/", (name) => PRIORITIES[name] ?? name);
   const limit = now?.rates?.find((one) => one.priority === "all")?.limit;
-  return html`<${Section} title="Over time">
+  return html`<${Section} title="Over time" aside=${html`<${ChartRange} range=${range} />`}>
     <div class="charts">
       <${Chart}
         title="Calls against the limit"

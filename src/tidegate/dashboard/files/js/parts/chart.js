@@ -11,6 +11,9 @@ const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 const COLOURS = 6;
 const FEWEST_POINTS = 2;
 const SHORT_S = 300;
+const DAY_S = 86_400;
+const LONG_S = 4 * DAY_S;
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const LEAST_SPAN_S = 60;
 const HEADROOM = 1.12; // space for the labels of marks above the line
 const NO_MARKS = [];
@@ -31,7 +34,7 @@ export function Chart({ title, unit = "", series, height = 160, empty = "Points 
   return html`<figure class="chart">
     <figcaption class="chart-head">
       <span class="chart-title">${title}</span>
-      ${cursor !== null && html`<span class="chart-at">${clockTime(cursor * 1000)}</span>`}
+      ${cursor !== null && html`<span class="chart-at">${atCursor(cursor, shown)}</span>`}
       <${Legend} series=${shown} unit=${unit} at=${cursor} />
     </figcaption>
     ${hasPoints
@@ -41,6 +44,12 @@ export function Chart({ title, unit = "", series, height = 160, empty = "Points 
         ${series && html`<${Empty} title="No data yet">${empty}<//>`}
       </div>`}
   </figure>`;
+}
+
+function atCursor(seconds, series) {
+  const first = Math.min(...series.map((one) => one.points[0]?.[0] ?? Infinity));
+  const isLong = Date.now() / 1000 - first > DAY_S;
+  return isLong ? dayAndHour(seconds) : exactTime(seconds);
 }
 
 function Legend({ series, unit, at }) {
@@ -97,7 +106,7 @@ function optionsOf({ series, width, height, isStep, most, marked, point }) {
         ...axis,
         size: 24,
         space: 56,
-        values: (_, times) => times.map(times.at(-1) - times[0] < SHORT_S ? exactTime : hourAndMinute),
+        values: (_, times) => times.map(timeOf(times.at(-1) - times[0])),
       },
       {
         ...axis,
@@ -178,6 +187,16 @@ function inWords(title, unit, series) {
   return `${title}. ${told.join(". ")}`;
 }
 
+/** How times are written on an axis with this many seconds. */
+function timeOf(span) {
+  if (span < SHORT_S) return exactTime;
+  return span < DAY_S ? hourAndMinute : span < LONG_S ? dayAndHour : dayAndMonth;
+}
+
 const exactTime = (seconds) => clockTime(seconds * 1000);
 
 const hourAndMinute = (seconds) => exactTime(seconds).slice(0, 5);
+
+const dayAndMonth = (seconds) => day.format(seconds * 1000);
+
+const dayAndHour = (seconds) => `${dayAndMonth(seconds)} ${hourAndMinute(seconds)}`;

@@ -12,7 +12,7 @@ export { Meter, Progress } from "./meter.js";
 export { Empty, Notice, Problem } from "./notice.js";
 export { Columns, Liveness, Page, Section } from "./page.js";
 export { Pager, usePages } from "./pager.js";
-export { TimeRange, useTimeRange } from "./range.js";
+export { ChartRange, TimeRange, useChartRange, useTimeRange } from "./range.js";
 export { RunState } from "./runstate.js";
 export { Table } from "./table.js";
 export { Tabs } from "./tabs.js";

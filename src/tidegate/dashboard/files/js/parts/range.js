@@ -1,7 +1,8 @@
 // A selection of a time range: the last hours or days, or from and until a given time.
 
+import { refine, useRoute } from "../router.js";
 import { html, useMemo, useState } from "../view.js";
-import { Field } from "./field.js";
+import { Choice, Field } from "./field.js";
 
 const HOUR_MS = 3_600_000;
 const CUSTOM = "custom";
@@ -49,6 +50,30 @@ export function TimeRange({ range, label = "Time range" }) {
         onChange=${(event) => change({ to: event.target.value })}
       />`}`;
 }
+
+const CHARTED = [["", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"]];
+
+/** The range of the charts of a page, kept in its URL: {choice, length in ms or null, select}. */
+export function useChartRange() {
+  const { query } = useRoute();
+  const given = query.get("charts") ?? "";
+  const choice = CHARTED.some(([one]) => one === given) ? given : "";
+  const select = (chosen) => {
+    const changed = new URLSearchParams(query);
+    changed.delete("charts");
+    if (chosen) changed.set("charts", chosen);
+    refine(changed);
+  };
+  return { choice, length: LENGTHS[choice] ?? null, select };
+}
+
+/** The choice of a range from `useChartRange`. */
+export const ChartRange = ({ range }) => html`<${Choice}
+  label="Range of the charts"
+  options=${CHARTED}
+  value=${range.choice}
+  onChoose=${range.select}
+/>`;
 
 const known = (choice) => (choice === CUSTOM || choice in LENGTHS ? choice : "");
 

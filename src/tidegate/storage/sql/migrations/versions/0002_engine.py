@@ -11,6 +11,7 @@ from tidegate.storage.sql.schema import (
     UtcDateTime,
     ascending_key,
     exact_text,
+    ordered_text,
 )
 
 revision = "0002"
@@ -165,6 +166,16 @@ def upgrade() -> None:
         options=NUMBERED_TABLE_OPTIONS,
     )
     steps.create_index("credentials", ["allowance"])
+    steps.create_table(
+        "history_points",
+        sa.Column("series", ordered_text(200), nullable=False),
+        sa.Column("period", sa.BigInteger, nullable=False, autoincrement=False),
+        sa.Column("value", sa.Double, nullable=False),
+        sa.Column("unit", exact_text(16), nullable=False),
+        sa.PrimaryKeyConstraint("series", "period", name="pk_history_points"),
+        options=TABLE_OPTIONS,
+    )
+    steps.create_index("history_points", ["period"])
     steps.create_table(
         "page_jobs",
         sa.Column("id", ascending_key(), nullable=False),
