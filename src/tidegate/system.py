@@ -73,12 +73,16 @@ S = TypeVar("S", bound="BaseModel")
 
 
 class Command(NamedTuple):
-    """A command that is imported when it is run."""
+    """A command that is imported when it is run.
+
+    Example:
+        Command("link_checker.commands:check", "Check the links of a page.")
+    """
 
     place: str
-    """`module:name`; the name is that of a function, or of a `Typer` with commands of its own."""
+    """`module:name`; the name is that of a function, or of a `Typer` with subcommands."""
     summary: str
-    """What the list of commands says of it."""
+    """Its description in the list of commands."""
 
 
 @dataclass(frozen=True)

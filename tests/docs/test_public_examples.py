@@ -60,6 +60,7 @@ def test_functions_and_classes_of_the_public_api_have_examples():
         *("Application", "open", "open_context", "open_database", "open_valkey", "SnapshotKind", "System", "Service"),
         *("Campaigns", "Ranking", "Snapshots", "WaitingRoom", "Limiter", "SyncLimiter", "LimiterSettings", "Gate"),
         *("CircuitBreaker", "Coalescer", "Stream", "Timers", "Database", "Transaction", "Event", "Handler"),
+        *("Limit", "Rate", "Subject", "JobSpec", "Cursor", "Request", "Command", "Settings"),
     }
 
 

@@ -22,10 +22,11 @@ FIRST_PAGE = "first"
 class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The description of a job: one upstream request.
 
-        JobSpec(kind="book_list", resource="subject:history", params={"limit": 100}, bucket="search")
-
     A run has each combination of `kind`, `resource` and `page` once; a second job with the same combination is not
     added. Raises `InvalidArgument` if one of them is empty or too long (40, 200 and 200 characters).
+
+    Example:
+        JobSpec(kind="book_list", resource="subject:history", params={"limit": 100}, bucket="search")
     """
 
     kind: str
@@ -100,10 +101,11 @@ def _require_short(name: str, value: str, longest: int) -> None:
 class Cursor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where the next run of a user continues a resource, stored when its listing is complete.
 
-        cursor = Cursor(timestamp="2026-01-31T12:00:00Z", etag='"abc"', credential=task.credential)
-        Reading(documents=books, completed=[task.listing("book")], cursor=cursor)
-
     The source defines the meaning of all fields; `task.cursor` returns them to the next run.
+
+    Example:
+        cursor = Cursor(timestamp="2026-01-31T12:00:00Z", etag='"abc"', credential="octocat")
+        Reading(documents=[], cursor=cursor)
     """
 
     cursor: str | None = None
@@ -249,7 +251,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The subject of a run with the options of the run.
 
-    Subject(user_id="octocat", login="octocat", options={"since": "2026-01-01"})
+    Example:
+        Subject(user_id="octocat", login="octocat", options={"since": "2026-01-01"})
     """
 
     user_id: str

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     """All settings of an installation; immutable.
 
     `Settings.load()` reads the environment and the file; `Settings(...)` uses its arguments only.
+
+    Example:
+        Settings(valkey_url="redis://127.0.0.1:6379", limiter=LimiterSettings(use_by=timedelta(milliseconds=40)))
     """
 
     model_config = SettingsConfigDict(

@@ -45,9 +45,10 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request to an upstream. Its `repr` contains no secrets.
 
-        Request(url="https://api.github.com/users/octocat", purpose="github.user", headers={"Authorization": token})
-
     Raises `InvalidArgument` for an invalid URL, method or header.
+
+    Example:
+        Request(url="https://api.github.com/users/octocat", purpose="github.user", headers={"Authorization": "..."})
     """
 
     url: str

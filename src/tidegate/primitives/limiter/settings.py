@@ -19,7 +19,11 @@ Brief = Annotated[timedelta, Gt(timedelta(0)), Le(timedelta(seconds=10))]
 
 
 class Limit(BaseModel, frozen=True, extra="forbid"):
-    """At most `permits` units in ANY window of this length, as the upstream sees it."""
+    """At most `permits` units in ANY window of this length, as the upstream sees it.
+
+    Example:
+        Limit(name="second", permits=500, window=timedelta(seconds=1))
+    """
 
     name: RuleName
     """Name of the rule in settings and status."""
@@ -32,7 +36,11 @@ class Limit(BaseModel, frozen=True, extra="forbid"):
 
 
 class Rate(BaseModel, frozen=True, extra="forbid"):
-    """A token bucket: `per_second` units on average, and at most `burst` more than that at any time."""
+    """A token bucket: `per_second` units on average, and at most `burst` more than that at any time.
+
+    Example:
+        Rate(name="sustained", per_second=450, burst=50)
+    """
 
     name: RuleName
     """Name of the rule in settings and status."""
