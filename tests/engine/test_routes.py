@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
+from structlog.testing import capture_logs
 
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tidegate.core.clock import ManualClock
@@ -126,6 +127,22 @@ async def test_record_and_reason_of_a_call_contain_no_secret(clock: ManualClock)
     assert one.call is not None
     assert one.call.url == f"http://shelves.test{PATH}?appid=***"
     assert one.reason == f"refused http://shelves.test{PATH}?appid=***"
+
+
+async def test_the_log_of_a_failed_source_contains_no_secret(clock: ManualClock):
+    class Failing(ShelfSource):
+        """Quotes its secret in an error."""
+
+        def request(self, task: Task, secret: str) -> Request:
+            raise ValueError(f"{secret!r} is not a number")
+
+    calls = Calls({"shelves": Failing()}, CallRoute(ShelfUpstream({}), Secrets("hunter2-")), clock)
+    with capture_logs() as lines:
+        one = await calls.make(claim_of(), ADMITTED)
+
+    [line] = [line for line in lines if line["event"] == "collect.source_failed"]
+    assert "ValueError: '***' is not a number" in line["exception"]
+    assert "hunter2" not in str(line) + one.reason
 
 
 def test_a_call_that_was_not_made_cannot_have_a_result():

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from traceback import format_exception
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -236,7 +237,7 @@ class Calls:
             return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)
         except Exception as error:
             # An error in the code of a source fails this job and not the lane.
-            return self._defect(claim, admitted, error, calls)
+            return self._defect(claim, admitted, error, calls, secret)
 
     async def _following(
         self, spec: JobSpec, targets: Sequence[str], request: Request, answer: Answer
@@ -284,9 +285,11 @@ class Calls:
         except Exception as error:
             return self._defect(claim, admitted, error, 0)
 
-    def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int) -> JobResult:
+    def _defect(self, claim: Claim, admitted: Admitted, error: Exception, calls: int, secret: str = "") -> JobResult:
         kind, job = claim.job.spec.kind, claim.job.id
-        log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exc_info=error)
+        # An error may quote the secret, and the log may not know the shape of it.
+        text = redact_known("".join(format_exception(error)).rstrip(), secret)
+        log.error("collect.source_failed", source=claim.source, kind=kind, job=job, exception=text)
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
 
 
