@@ -2,19 +2,22 @@
 
 import asyncio
 import sys
+import threading
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from tests.engine.batches import assert_counted
-from tests.engine.claims_process import shared_resources
+from tests.engine.claims_process import entry, shared_resources
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_database
 from tests.servers.sql import SqlName
-from tidegate.engine import runs
-from tidegate.engine.tables import page_jobs
+from tidegate.engine import claims, runs
+from tidegate.engine.source import Subject
+from tidegate.engine.tables import page_jobs, resource_claims
 from tidegate.storage.sql import Database, Transaction
 
 ROOT = Path(__file__).parents[2]
@@ -69,3 +72,51 @@ async def test_processes_share_no_resource_and_no_transaction_deadlocks(server: 
         assert await database.read(waiting) == 0
         for run in await database.read(runs.active):
             await assert_counted(database, run.id)
+
+
+def new_run(login: str) -> runs.NewRun:
+    return runs.NewRun("shelves", Subject(user_id=login, login=login), "pool", "manual", [entry("shelf:1")])
+
+
+def holders(tx: Transaction) -> list[int]:
+    return list(tx.execute(select(resource_claims.c.run_id)).scalars())
+
+
+def delete_claims(url: str) -> None:
+    """Delete all claims in a transaction of another connection, for a thread of its own."""
+
+    async def run() -> None:
+        async with await Database.open(url) as database:
+            await database.transaction(lambda tx: tx.execute(delete(resource_claims)).rowcount)
+
+    asyncio.run(run())
+
+
+@pytest.mark.every_server
+async def test_a_claim_that_is_deleted_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The retention rule deletes the claims of a run while another run claims the resource.
+
+    PostgreSQL does not lock a row that an insertion finds; MariaDB does, and SQLite has one writer at a time.
+    """
+    async with migrated_database("postgres", tmp_path) as url, await Database.open(url) as database:
+        first, _ = await database.transaction(runs.begin, new_run("ada"))
+        locked = claims._rows  # pyright: ignore[reportPrivateUsage]
+        attempts = list[int]()
+
+        def delete_and_lock(tx: Transaction, keys: Sequence[claims.Key]) -> dict[claims.Key, int]:
+            if not attempts:
+                deleting = threading.Thread(target=delete_claims, args=(url,))
+                deleting.start()
+                deleting.join()
+            attempts.append(len(keys))
+            return locked(tx, keys)
+
+        monkeypatch.setattr(claims, "_rows", delete_and_lock)
+        second, offered = await database.transaction(runs.begin, new_run("bob"))
+
+        assert attempts == [1, 1]
+        assert [job.run_id for job in offered] == [second], "it collects the resource itself"
+        assert await database.read(holders) == [second]
+        assert first != second

@@ -84,7 +84,13 @@ class DashboardRoutes:
             *self._files.routes(),
             route("GET", "/v1/overview", self.show_overview, TAG),
             route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
-            route("GET", "/v1/dead-letters/groups", self.list_dead_letter_groups, LETTERS),
+            route(
+                "GET",
+                "/v1/dead-letters/groups",
+                self.list_dead_letter_groups,
+                LETTERS,
+                problems=(ProblemType.NOT_FOUND,),
+            ),
             route("POST", f"{_GROUP}/replay", self.replay_dead_letter_group, LETTERS),
             route(
                 "POST", f"{_GROUP}/discard", self.discard_dead_letter_group, LETTERS, problems=(ProblemType.CONFLICT,)

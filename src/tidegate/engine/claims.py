@@ -23,6 +23,7 @@ from tidegate.engine.job_store import StoredJob, stored_jobs
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState
 from tidegate.engine.tables import collection_runs, page_jobs, resource_claims
 from tidegate.storage.sql import Transaction
+from tidegate.storage.sql.faults import TransactionConflict
 
 _AT_ONCE = 400
 _ENQUEUED = JobState.ENQUEUED
@@ -176,9 +177,14 @@ def _lock(
         first = {**ended, **first}
         rows = [{"source": key[0], "resource_key": key[1], "run_id": first[key]} for key in sorted(first)]
         tx.insert_many(resource_claims, rows, skip_existing=True)
-    elif tx.dialect == "sqlite":  # one writer at a time
+        found = _rows(tx, sorted({*first, *ended}))
+        # PostgreSQL skips a row that another transaction is deleting: the retention rule deletes claims with their run.
+        if first.keys() - found.keys():
+            raise TransactionConflict
+        return found
+    if tx.dialect == "sqlite":  # one writer at a time
         return {}
-    return _rows(tx, sorted({*first, *ended}))
+    return _rows(tx, sorted(ended))
 
 
 def _wait_or_claim(

@@ -21,6 +21,10 @@ class DatabaseConnectionLost(Exception):
     """The connection was lost, or could not be made; the cause says how. Never leaves this package."""
 
 
+class TransactionConflict(Exception):
+    """Raised by the function of a transaction: rows that it needs are gone. The engine runs the function again."""
+
+
 class DatabaseErrorKind(StrEnum):
     """Meaning of an error of a database."""
 
@@ -137,6 +141,8 @@ _BY_SQLITE_CODE = {
 def classify(error: BaseException) -> Fault:
     """What `error` means. An error that no database raised is OTHER, whatever it is."""
     match error:
+        case TransactionConflict():
+            return _CONFLICT
         case DatabaseConnectionLost():
             known = _by_code(error.__cause__) if error.__cause__ else None
             return known or _unavailable("it cannot be reached")
