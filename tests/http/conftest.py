@@ -16,7 +16,7 @@ _far_apart = itertools.count(int(monotonic_ms()), 60_000)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
-    async with served(tmp_path_factory.mktemp("http"), users=13) as started:
+    async with served(tmp_path_factory.mktemp("http"), users=14) as started:
         yield started
 
 

@@ -102,7 +102,7 @@ async def test_runs_are_paginated_newest_first(deployment: Served):
 
 
 async def test_runs_are_found_by_a_part_of_the_subject_and_by_time(deployment: Served):
-    client, login = deployment.client, deployment.logins[10]
+    client, login = deployment.client, deployment.logins[13]
     runs = [await deployment.collect(login, include=["USER_BASIC"]) for _ in range(3)]
     oldest, _, newest = (run["id"] for run in runs)
 
