@@ -87,6 +87,7 @@ def prepare(transport: Any) -> None:
 RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. The argument answers the requests that the handler passes on."""
 
+_JSON = (b"application/json", b"application/json; charset=utf-8")
 _MOST_REMEMBERED = 2_000
 _LONGEST_REMEMBERED = 2 * 1024
 """Bytes of headers; those of browsers are shorter. So at most 4 MB are remembered."""
@@ -101,6 +102,17 @@ def received_first(message: Message, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_again
+
+
+def has_small_json(headers: Mapping[bytes, bytes], largest: int) -> bool:
+    """Whether a request has a JSON body of at most `largest` bytes that is sent without a prior response.
+
+    Small bodies of known length usually arrive in one message; raw handlers pass all others on.
+    """
+    length = headers.get(b"content-length", b"")
+    is_small = length.isdigit() and int(length) <= largest
+    is_json = headers.get(b"content-type", b"").lower() in _JSON
+    return is_small and is_json and b"expect" not in headers and b"content-encoding" not in headers
 
 
 class AdmittedRequest:

@@ -36,6 +36,7 @@ from tidegate.http.raw_handlers import (
     Responder,
     Scope,
     Send,
+    has_small_json,
     lines_of,
     received_first,
 )
@@ -263,7 +264,6 @@ PREFIX = "/v1/campaigns/"
 ROUTE = "/v1/campaigns/{campaign}/entries"
 _END = "/entries"
 _LONGEST_BODY = 8 * 1024
-_JSON = (b"application/json", b"application/json; charset=utf-8")
 _HEADERS = b"content-type: application/json\r\ncache-control: no-store\r\n"
 _KEY = KEY_HEADER.lower().encode()
 VARYING = frozenset({b"content-length", _KEY})
@@ -321,7 +321,7 @@ class FastEntry:
             return None, {}
         headers = dict(scope["headers"])
         # A repeated header is ambiguous: the application decides what it means.
-        if len(headers) != len(scope["headers"]) or not self._is_plain(headers):
+        if len(headers) != len(scope["headers"]) or not has_small_json(headers, self._largest):
             return None, headers
         return self._admission(scope), headers
 
@@ -346,14 +346,6 @@ class FastEntry:
             return await self._campaigns.ask(attempt.campaign, attempt.user, attempt.key, attempt.data)
         except (TidegateError, TimeoutError):
             return None
-
-    def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the request has a small JSON body of known length that is sent without a prior response."""
-        length = headers.get(b"content-length", b"")
-        # Small bodies of known length usually arrive in one message; `read` passes all others on.
-        is_small = length.isdigit() and int(length) <= self._largest
-        is_json = headers.get(b"content-type", b"").lower() in _JSON
-        return is_small and is_json and b"expect" not in headers and b"content-encoding" not in headers
 
 
 def campaign_api(campaigns: Campaigns, http: HttpContext) -> Api:

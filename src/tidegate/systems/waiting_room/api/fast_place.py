@@ -25,6 +25,7 @@ from tidegate.http.raw_handlers import (
     Responder,
     Scope,
     Send,
+    has_small_json,
     received_first,
 )
 from tidegate.http.sessions import COOKIE as SESSION_COOKIE
@@ -36,7 +37,6 @@ PREFIX = "/v1/rooms/"
 PLACE, ENTRIES = "/v1/rooms/{room}/place", "/v1/rooms/{room}/entries"
 _PLACE_END, _ENTRIES_END = "/place", "/entries"
 _LONGEST_BODY = 4 * 1024
-_JSON = (b"application/json", b"application/json; charset=utf-8")
 _HEADERS = b"content-type: application/json\r\ncache-control: no-store\r\n"
 _PASS, _SESSION = HEADER.lower().encode(), SESSION_COOKIE.encode()
 _TOKEN = re.compile(rb"[\w.-]+", re.ASCII)
@@ -105,7 +105,7 @@ class FastPlace:
                 admitted = self._visitors(scope)
                 if admitted is not None and not admitted.has_body:
                     return PlaceCall(PLACE, room, admitted, token), receive
-            case "POST" if (room := _room_in(scope, _ENTRIES_END)) and self._is_plain(headers):
+            case "POST" if (room := _room_in(scope, _ENTRIES_END)) and has_small_json(headers, self._largest):
                 admitted = self._operators(scope)
                 if admitted is not None:
                     message = await receive()
@@ -125,14 +125,6 @@ class FastPlace:
             return place_of(room, found, await self._paces.of(room))
         except (TidegateError, TimeoutError):
             return None
-
-    def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the request has a small JSON body of known length that is sent without a prior response."""
-        length = headers.get(b"content-length", b"")
-        # Small bodies of known length usually arrive in one message; all others are passed on.
-        is_small = length.isdigit() and int(length) <= self._largest
-        is_json = headers.get(b"content-type", b"").lower() in _JSON
-        return is_small and is_json and b"expect" not in headers and b"content-encoding" not in headers
 
 
 def _room_in(scope: Scope, end: str) -> str | None:
