@@ -29,6 +29,6 @@ async def open_site(stack: AsyncExitStack, settings: Settings) -> tuple[Site, Co
     application = await stack.enter_async_context(open_application(settings, SYSTEMS))
     context, systems = application.context, list(application.systems.values())
     binding, seats = stack.enter_context(Binding(settings.http)), ListenerLimit(settings.http.most_listeners)
-    dashboard = open_dashboard(context, systems, seats)
+    dashboard = open_dashboard(systems, seats)
     service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
     return Site(binding, {"http": service, "dashboard": dashboard}), context.get(Collection)

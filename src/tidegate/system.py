@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from tidegate.http.events import ListenerLimit
     from tidegate.http.raw_handlers import RawHandler
     from tidegate.http.settings import HttpSettings
+    from tidegate.primitives.circuit_breaker import CircuitBreaker
     from tidegate.primitives.gate import Gate
     from tidegate.primitives.membership import Membership
     from tidegate.primitives.stream import Stream
     from tidegate.primitives.timers import Timers
     from tidegate.primitives.wakeup import Wakeup
+    from tidegate.runtime.change_feed import ChangeFeed
     from tidegate.runtime.delivery import Handler
     from tidegate.runtime.recoverer import RecoverableWork
     from tidegate.runtime.retention import RetentionRule
@@ -62,6 +64,8 @@ __all__ = [
     "Gauges",
     "HttpContext",
     "OpenSystem",
+    "Sample",
+    "SeriesSource",
     "System",
     "Topic",
     "enabled_systems",
@@ -173,6 +177,27 @@ class Topic:
     """A read that takes longer is reported as unavailable; its result is shown when it arrives."""
 
 
+class Sample(NamedTuple):
+    """A value with its unit."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class SeriesSource:
+    """Values of which the dashboard records a history and draws charts."""
+
+    name: str
+    """What is reported as unknown when they cannot be read."""
+    read: Callable[[], Awaitable[Mapping[str, Sample]]]
+    """Reads the values, by name of the series: `snapshots/rate/all`."""
+    feed: ChangeFeed[str] | None = None
+    """Reports changes of the values; a sample follows each."""
+    server: str = "the database"
+    """What is unavailable when they cannot be read."""
+
+
 class DeadLetterSummary(NamedTuple):
     """A dead letter without its contents."""
 
@@ -257,6 +282,14 @@ class OpenSystem:
 
     def topics(self) -> Sequence[Topic]:
         """Live topics of the dashboard; called once, in a process that serves."""
+        return ()
+
+    def series(self) -> Sequence[SeriesSource]:
+        """Values with a history on the dashboard."""
+        return ()
+
+    def breakers(self) -> Sequence[CircuitBreaker]:
+        """Circuit breakers of this process; the dashboard shows their state."""
         return ()
 
     def dead_letters(self) -> Sequence[DeadLetterStore]:

@@ -18,6 +18,7 @@ from tests.cli.test_commands import environment
 from tests.http.serving import Client, read_events
 from tests.servers.migrated import migrated_folder
 from tests.waiting import patience
+from tidegate.core.plugins import installed_systems
 
 ROOT = Path(__file__).parents[2]
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
@@ -99,6 +100,7 @@ import asyncio, sys
 from tidegate.app import open_application
 from tidegate.app.serving import serve_systems
 from tidegate.http import Binding
+from tidegate.http.events import ListenerLimit
 from tidegate.settings import Settings
 
 async def main():
@@ -106,7 +108,11 @@ async def main():
     async with open_application(settings) as application:
         systems = list(application.systems.values())
         with Binding(settings.http) as binding:
-            service = serve_systems(application.context, systems, binding)
+            dashboard = None
+            if "collection" in application.systems:
+                from tidegate.dashboard import open_dashboard
+                dashboard = open_dashboard(systems, ListenerLimit(2))
+            service = serve_systems(application.context, systems, binding, further=dashboard)
             async with application.process(services={"http": service}).running():
                 print("opened", *application.systems)
 
@@ -115,10 +121,11 @@ print(*sorted(name for name in sys.modules if name.startswith("tidegate.systems.
 """
 
 
-async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp_path: Path):
+@pytest.mark.parametrize(("system", "folder"), [("campaigns", "systems.campaigns"), ("collection", "engine")])
+async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp_path: Path, system: str, folder: str):
     (tmp_path / "data").mkdir()
     await migrated_folder(tmp_path / "data")
-    variables = environment(tmp_path, TIDEGATE_SYSTEMS='["campaigns"]', TIDEGATE_HTTP__PORT="0")
+    variables = environment(tmp_path, TIDEGATE_SYSTEMS=f'["{system}"]', TIDEGATE_HTTP__PORT="0")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", LOADED, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -126,9 +133,12 @@ async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp
 
     assert process.returncode == 0, err.decode()
     opened, *modules = out.decode().splitlines()
-    assert opened == "opened campaigns"
-    assert "tidegate.systems.campaigns.worker" in modules
-    assert [name for name in modules if not name.startswith("tidegate.systems.campaigns")] == []
+    assert opened == f"opened {system}"
+    assert ("tidegate.systems.campaigns.worker" in modules) == (system == "campaigns")
+    declarations = {point.module for point in installed_systems().values()}  # may be read to find a source or a command
+    packages = {name.rpartition(".")[0] for name in declarations}
+    others = [name for name in modules if not name.startswith(f"tidegate.systems.{system}")]
+    assert set(others) - declarations - packages == set()
 
 
 @pytest.mark.parametrize(

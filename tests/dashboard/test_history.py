@@ -34,8 +34,7 @@ def values(history: History, name: str) -> list[tuple[float, float]]:
 async def test_a_run_adds_points_to_the_history_which_then_stays_constant(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1) as poor:
         collection, history = poor.collection, History()
-        parts = collection.parts
-        sampler = Sampler(collection, [parts.jobs], history, gap=AT_ONCE)
+        sampler = Sampler(collection, [], history, gap=AT_ONCE)
         stopping = asyncio.Event()
         looks = Counting(history)
         working = asyncio.create_task(sampler.run(stopping))

@@ -42,7 +42,7 @@ class Recording:
         monkeypatch.setattr(recorder_module, "monotonic_ms", lambda: self._ms)
 
     def leader(self) -> HistoryRecorder:
-        return HistoryRecorder(self.collection, self.application.systems)
+        return HistoryRecorder(self.collection, list(self.application.systems.values()))
 
     def pass_time(self, span: timedelta) -> None:
         self.clock.advance(span)

@@ -7,8 +7,9 @@ import pytest
 from tests.http.serving import Served
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.engine.reports import history_points
-from tidegate.engine.reports.history_points import PERIOD, Sample
+from tidegate.engine.reports.history_points import PERIOD
 from tidegate.storage.sql import Database
+from tidegate.system import Sample
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

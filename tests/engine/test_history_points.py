@@ -10,9 +10,10 @@ from sqlalchemy import func, select
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.reports import history_points
-from tidegate.engine.reports.history_points import PERIOD, Sample, StoredSeries
+from tidegate.engine.reports.history_points import PERIOD, StoredSeries
 from tidegate.engine.tables import history_points as table
 from tidegate.storage.sql import Database, Transaction
+from tidegate.system import Sample
 
 pytestmark = pytest.mark.every_server
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

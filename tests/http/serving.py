@@ -226,7 +226,7 @@ async def _running(
     parts: Context, systems: list[OpenSystem], http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool
 ) -> AsyncGenerator[Callable[[], None]]:
     seats = ListenerLimit(http.most_listeners)
-    further = open_dashboard(parts, systems, seats) if dashboard else None
+    further = open_dashboard(systems, seats) if dashboard else None
     service = serve_systems(parts, systems, binding, settings=http, seats=seats, further=further)
     services = {"http": service} if further is None else {"http": service, "dashboard": further}
     process = build_process(parts, systems[:3], works=works, services=services)

@@ -48,7 +48,7 @@ async def unattended(folder: Path) -> AsyncGenerator[Unattended]:
         parts, seats = collection.parts, ListenerLimit(settings.http.most_listeners)
         others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
         systems = [*opened, *[await stack.enter_async_context(each) for each in others]]
-        further = open_dashboard(parts, systems, seats)
+        further = open_dashboard(systems, seats)
         binding = stack.enter_context(Binding(settings.http))
         service = serve_systems(parts, systems, binding, seats=seats, further=further)
         session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -71,9 +71,8 @@ class Application:
 
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
         """The supervisor of a process with further `services`, and with workers if `works`."""
-        opened = self.find(OpenCollection)
-        recorders = [] if opened is None else [HistoryRecorder(opened.collection, self.systems)]
-        systems = list(self.systems.values())
+        opened, systems = self.find(OpenCollection), list(self.systems.values())
+        recorders = [] if opened is None else [HistoryRecorder(opened.collection, systems)]
         return build_process(self.context, systems, works=works, services=services, sources=recorders)
 
 

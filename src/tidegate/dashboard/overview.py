@@ -21,7 +21,7 @@ from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
 from tidegate.runtime.waiting import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
-from tidegate.systems.snapshots.service import Snapshots
+from tidegate.system import OpenSystem
 
 _MOST_ACTIVE = 20
 _MOST_POOLS = 20
@@ -80,10 +80,10 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewReader:
     """Reads the overview. Parts that cannot be read in time are null."""
 
-    def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem], dead: DeadReader) -> None:
         self._collection, self._parts, self._dead = collection, collection.parts, dead
         self._processes_reader = ProcessReader(self._parts, collection.job_streams)
-        self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
+        self._breakers = {each.name: each for system in systems for each in system.breakers()}
 
     async def read(self) -> Overview:
         """Read the current state."""

@@ -7,7 +7,7 @@ begins within it and records them; a crash after the commit leaves nothing to re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from tidegate.dashboard.series import SeriesReader
     from tidegate.engine.collection import Collection
     from tidegate.engine.reports.gauges import RunFigures
-    from tidegate.engine.reports.history_points import Sample
     from tidegate.engine.reports.overview import EndedJobs
     from tidegate.runtime.waiting import PartialReads
     from tidegate.storage.sql import Transaction
     from tidegate.storage.sql.outbox import OutboxDepth
-    from tidegate.system import OpenSystem
+    from tidegate.system import OpenSystem, Sample
 
 _LONG_AGO = 2 * PERIOD
 """If the last point is older, another process has led since: no rate is computed from it."""
@@ -36,7 +35,7 @@ _LONG_AGO = 2 * PERIOD
 class HistoryRecorder:
     """Records one point for each series and period. What it needs is imported by the leader only."""
 
-    def __init__(self, installation: Collection, systems: Mapping[str, OpenSystem]) -> None:
+    def __init__(self, installation: Collection, systems: Sequence[OpenSystem]) -> None:
         self._installation, self._systems = installation, systems
         self._database = installation.parts.database
         self._recorded: int | None = None
@@ -63,18 +62,11 @@ class HistoryRecorder:
         return {**(work or {}), **await self._others(reads)}
 
     async def _others(self, reads: PartialReads) -> dict[str, Sample]:
-        """Values of streams, timers, quotas and snapshots."""
+        """Values of streams, timers and quotas, and those of the systems."""
         if self._series is None:
             from tidegate.dashboard.series import SeriesReader
 
-            snapshots, streams = None, self._installation.streams
-            if "snapshots" in self._systems:
-                from tidegate.systems.snapshots.service import OpenSnapshots
-
-                opened = self._systems["snapshots"]
-                snapshots = opened.snapshots if isinstance(opened, OpenSnapshots) else None
-                streams = [*streams, *(() if snapshots is None else snapshots.recoverable)]
-            self._series = SeriesReader(self._installation, streams, snapshots)
+            self._series = SeriesReader(self._installation, self._systems)
         return await self._series.read(reads)
 
     async def _work(self, now: datetime) -> dict[str, Sample]:

@@ -7,15 +7,16 @@ from datetime import datetime
 import msgspec
 
 from tidegate.dashboard.processes import ProcessReader, ProcessView
+from tidegate.dashboard.series import streams_of
 from tidegate.engine.collection import Collection
 from tidegate.engine.reports.overview import busy_pools
-from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
+from tidegate.primitives.circuit_breaker import CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import OutboxDepth
-from tidegate.systems.snapshots.service import Snapshots
+from tidegate.system import OpenSystem
 
 _MOST_POOLS = 20
 
@@ -109,14 +110,11 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 class RuntimeStatusReader:
     """Reads the runtime status. Parts that cannot be read in time are null."""
 
-    def __init__(self, collection: Collection, snapshots: Snapshots | None) -> None:
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
         self._collection, self._parts = collection, collection.parts
         self._processes_reader = ProcessReader(collection.parts, collection.job_streams)
-        self.streams: Sequence[Stream] = [
-            *collection.streams,
-            *(snapshots.recoverable if snapshots is not None else ()),
-        ]
-        self._breakers: Sequence[CircuitBreaker] = () if snapshots is None else snapshots.breakers
+        self._all_streams = streams_of(collection, systems)
+        self._breakers = [each for system in systems for each in system.breakers()]
 
     async def read(self) -> RuntimeStatus:
         """Read the current state."""
@@ -140,7 +138,7 @@ class RuntimeStatusReader:
         )
 
     async def _streams(self) -> list[StreamView]:
-        return list(await asyncio.gather(*(_stream(stream) for stream in self.streams)))
+        return list(await asyncio.gather(*(_stream(stream) for stream in self._all_streams)))
 
     async def _timers(self) -> list[TimersView]:
         found: list[TimersView] = []

@@ -16,12 +16,10 @@ from tidegate.dashboard.job_rates import JobRateMeter
 from tidegate.dashboard.series import SeriesReader, work_samples
 from tidegate.engine.collection import Collection as Installation
 from tidegate.engine.reports import gauges
-from tidegate.engine.reports.history_points import Sample
 from tidegate.engine.reports.overview import EndedJobs, ended_of
-from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import DATABASE, PartialReads, first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
-from tidegate.systems.snapshots.service import Snapshots
+from tidegate.system import OpenSystem, Sample
 
 GAP = timedelta(seconds=5)
 _LONG_AGO_MS = 15_000.0
@@ -34,15 +32,15 @@ class Sampler:
     def __init__(
         self,
         installation: Installation,
-        streams: Sequence[Stream],
+        systems: Sequence[OpenSystem],
         history: History,
         *,
-        snapshots: Snapshots | None = None,
         gap: timedelta = GAP,
     ) -> None:
         self._parts, self._change_feed = installation.parts, installation.change_feed
-        self._history, self._gap, self._snapshots = history, gap, snapshots
-        self._series = SeriesReader(installation, streams, snapshots)
+        self._history, self._gap = history, gap
+        self._series = SeriesReader(installation, systems)
+        self._feeds = [each.feed for system in systems for each in system.series() if each.feed is not None]
         self._job_rates, self._moved = JobRateMeter(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
         self._counted_ms = float("-inf")
@@ -52,8 +50,8 @@ class Sampler:
         """See `Service`."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._change_feed.follow(self._on_runs_changed, gap=self._gap))
-            if self._snapshots is not None:
-                await stack.enter_async_context(self._snapshots.feed.follow(self._on_refreshes, gap=self._gap))
+            for feed in self._feeds:
+                await stack.enter_async_context(feed.follow(self._on_changes, gap=self._gap))
             was_quiet = True
             while not stopping.is_set():
                 if was_quiet:
@@ -82,7 +80,7 @@ class Sampler:
         self._job_rates.mark_changed(moved)
         self._moved.set()
 
-    def _on_refreshes(self, moved: Collection[str] | None) -> None:
+    def _on_changes(self, moved: Collection[str] | None) -> None:
         del moved
         self._moved.set()
 

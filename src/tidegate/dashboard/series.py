@@ -1,47 +1,36 @@
 """Reads the values of which the dashboard has a history; shared by the samples in memory and the points in SQL."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tidegate.dashboard.job_rates import JobRates
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports.gauges import RunFigures
-from tidegate.engine.reports.history_points import Sample
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads
+from tidegate.runtime.waiting import DATABASE, VALKEY, PartialReads
 from tidegate.storage.sql.outbox import OutboxDepth
-
-if TYPE_CHECKING:
-    from tidegate.systems.snapshots.service import Snapshots
-    from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
+from tidegate.system import OpenSystem, Sample
 
 _MOST_POOLS = 20
 
 
 class SeriesReader:
-    """Reads streams, timers, quotas and the rates of snapshots."""
+    """Reads streams, timers, quotas, and the series of the open systems."""
 
-    def __init__(self, installation: Collection, streams: Sequence[Stream], snapshots: Snapshots | None) -> None:
+    def __init__(self, installation: Collection, systems: Sequence[OpenSystem]) -> None:
         self._installation, self._parts = installation, installation.parts
-        self._streams, self._snapshots = streams, snapshots
-        self._refreshes: SnapshotsOverviewReader | None = None
-        if snapshots is not None:
-            from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
-
-            self._refreshes = SnapshotsOverviewReader(snapshots)
+        self._streams = streams_of(installation, systems)
+        self._series = [each for system in systems for each in system.series()]
 
     async def read(self, reads: PartialReads) -> dict[str, Sample]:
         """All values that can be read now."""
         found = await asyncio.gather(
             reads.read(VALKEY, self._runtime(), "runtime"),
             reads.read(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
-            reads.read(TRANSPORT, self._of_snapshots(), "snapshots"),
+            *(reads.read(each.server, each.read(), each.name) for each in self._series),
         )
         return {name: sample for part in found for name, sample in (part or {}).items()}
 
@@ -69,17 +58,11 @@ class SeriesReader:
                 found |= _left(one, known)
         return found
 
-    async def _of_snapshots(self) -> dict[str, Sample]:
-        if self._snapshots is None or self._refreshes is None:
-            return {}
-        status, lags = await asyncio.gather(self._snapshots.limiter.status(), self._refreshes.lags())
-        rates = self._refreshes.rates(status)
-        found = {
-            f"snapshots/rate/{each.priority}": Sample(each.per_second, "calls/s")
-            for each in rates
-            if each.per_second is not None
-        }
-        return found | {f"snapshots/lag/{each.topic}": Sample(each.lag, "messages") for each in lags}
+
+def streams_of(installation: Collection, systems: Sequence[OpenSystem]) -> list[Stream]:
+    """The streams of the collection and of the open systems."""
+    further = (each for system in systems for each in system.recoverable())
+    return [*installation.streams, *(each for each in further if isinstance(each, Stream))]
 
 
 def work_samples(runs: RunFigures, depth: OutboxDepth, rates: JobRates | None) -> dict[str, Sample]:

@@ -12,8 +12,7 @@ from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
 from tidegate.engine.system import OpenCollection
 from tidegate.http.events import ListenerLimit
-from tidegate.system import Context, OpenSystem
-from tidegate.systems.snapshots.service import OpenSnapshots
+from tidegate.system import OpenSystem
 
 
 class Dashboard:
@@ -35,11 +34,9 @@ class Dashboard:
         await self._sampler.run(stopping)
 
 
-def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: ListenerLimit) -> Dashboard:
+def open_dashboard(systems: Sequence[OpenSystem], seats: ListenerLimit) -> Dashboard:
     """Open the dashboard of a process with these open systems. Live streams occupy `seats`."""
     collection = next(each for each in systems if isinstance(each, OpenCollection)).collection
-    snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
-    readers = Readers(collection, systems, snapshots=snapshots)
-    del context
+    readers = Readers(collection, systems)
     hub = Hub(readers.topics(), collection.change_feed, seats)
     return Dashboard(readers, hub, GroupedDeadLetters(systems))

@@ -15,7 +15,6 @@ from tidegate.engine.api.quotas import PoolFilter, QuotaRoutes
 from tidegate.engine.api.runs import RunFilter, run_page
 from tidegate.engine.collection import Collection
 from tidegate.system import OpenSystem, Topic
-from tidegate.systems.snapshots.service import Snapshots
 
 
 class TopicName(StrEnum):
@@ -32,21 +31,15 @@ class TopicName(StrEnum):
 class Readers:
     """The readers behind the topics of the dashboard."""
 
-    def __init__(
-        self,
-        collection: Collection,
-        systems: Sequence[OpenSystem],
-        *,
-        snapshots: Snapshots | None,
-    ) -> None:
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
         self._database = collection.parts.database
         self._systems = systems
         self.dead = DeadReader(collection, systems)
-        self.overview = OverviewReader(collection, snapshots, self.dead)
-        self.runtime = RuntimeStatusReader(collection, snapshots)
+        self.overview = OverviewReader(collection, systems, self.dead)
+        self.runtime = RuntimeStatusReader(collection, systems)
         self.history = History()
         self.histories = HistoryReader(self.history, collection.parts.database)
-        self.sampler = Sampler(collection, self.runtime.streams, self.history, snapshots=snapshots)
+        self.sampler = Sampler(collection, systems, self.history)
         self._quotas = QuotaRoutes(collection)
 
     def now(self) -> datetime:

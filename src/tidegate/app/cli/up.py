@@ -184,7 +184,7 @@ def _services(role: ProcessRole, application: Application, binding: Binding | No
         return {"http": serve_systems(context, systems, binding, seats=seats)}
     from tidegate.dashboard import open_dashboard
 
-    dashboard = open_dashboard(context, systems, seats)
+    dashboard = open_dashboard(systems, seats)
     service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
     return {"http": service, "dashboard": dashboard}
 

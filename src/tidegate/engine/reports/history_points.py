@@ -18,6 +18,7 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, history_points
 from tidegate.runtime.retention import TableRule
 from tidegate.storage.sql import Database, Transaction
+from tidegate.system import Sample
 
 PERIOD = timedelta(minutes=5)
 _PERIOD_S = round(PERIOD.total_seconds())
@@ -28,13 +29,6 @@ BELOW = "/"
 _AFTER_BELOW = chr(ord(BELOW) + 1)
 
 _point = history_points.c
-
-
-class Sample(NamedTuple):
-    """A value with its unit."""
-
-    value: float
-    unit: str
 
 
 class StoredSeries(NamedTuple):

@@ -25,7 +25,8 @@ from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.system import Api, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem
+from tidegate.runtime.waiting import TRANSPORT
+from tidegate.system import Api, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem, SeriesSource
 from tidegate.system import Topic as DashboardTopic
 from tidegate.systems.snapshots.archive.opening import is_possible, nightly_archive
 from tidegate.systems.snapshots.cache import LocalCache, RefreshFeed, SnapshotCache
@@ -197,6 +198,17 @@ class OpenSnapshots(OpenSystem):
             return await self._overview(self.snapshots).read()
 
         return [DashboardTopic("snapshots", read)]
+
+    def series(self) -> Sequence[SeriesSource]:
+        """Calls per second and lags of the topics."""
+        if self.snapshots is None:
+            return ()
+        read = self._overview(self.snapshots).samples
+        return [SeriesSource("snapshots", read, self.snapshots.feed, TRANSPORT)]
+
+    def breakers(self) -> Sequence[CircuitBreaker]:
+        """The circuit breakers of the Valkey server and the database."""
+        return () if self.snapshots is None else self.snapshots.breakers
 
     def dead_letters(self) -> Sequence[DeadLetterStore]:
         """Refreshes that failed permanently."""

@@ -20,6 +20,7 @@ from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
 from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
+from tidegate.system import Sample
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.store import FAILED, SAMPLE_PLACES
 from tidegate.systems.snapshots.tables import snapshot_status, snapshots
@@ -186,6 +187,16 @@ class SnapshotsOverviewReader:
             TopicView(topic=str(topic), group=group, lag=lag)
             for (topic, group), lag in zip(GROUPS.items(), lags, strict=True)
         ]
+
+    async def samples(self) -> dict[str, Sample]:
+        """Return the values of which the dashboard has a history."""
+        status, lags = await asyncio.gather(self._snapshots.limiter.status(), self.lags())
+        found = {
+            f"snapshots/rate/{each.priority}": Sample(each.per_second, "calls/s")
+            for each in self.rates(status)
+            if each.per_second is not None
+        }
+        return found | {f"snapshots/lag/{each.topic}": Sample(each.lag, "messages") for each in lags}
 
     def rates(self, status: LimiterStatus) -> list[RateView]:
         """Return the calls of the last second: all, LOW and HIGH, if there are limits that count them."""
