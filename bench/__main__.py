@@ -41,7 +41,7 @@ from bench import (
     watchers,
 )
 from bench.figures import Section, machine, write
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 
 PARTS = {
     "stream": stream.measure,
@@ -92,6 +92,6 @@ async def main(wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     print(machine() + "\n")
     uvloop.run(main(sys.argv[1:] or list(PARTS)))

@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from bench.crawl import Given
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.settings import Settings
 from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
@@ -58,5 +58,5 @@ async def main(given: Given) -> None:
 
 
 if __name__ == "__main__":
-    configure("console", "warning")
+    configure_logs("console", "warning")
     uvloop.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Given)))

@@ -22,7 +22,7 @@ from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.source_cell import CollectDependencies, Collector
@@ -169,5 +169,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     uvloop.run(_main())

@@ -16,7 +16,7 @@ import uvloop
 from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import CollectDependencies, Collector
@@ -102,6 +102,6 @@ def _resident_mb() -> float:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_work(Path(folder)))))

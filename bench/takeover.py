@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import Election
 from tidegate.primitives.timers import Timer
 from tidegate.process import build_process
@@ -167,7 +167,7 @@ async def measure() -> Section:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     if len(sys.argv) > 1:
         asyncio.run(be_process(sys.argv[1]))
     else:

@@ -14,13 +14,13 @@ import uvloop
 from chaos.campaign import Backend, Plan, conduct
 from chaos.fleet import Nursery
 from chaos.outcome import Outcome
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 
 
 def main() -> int:
     """Conduct a campaign on each database."""
     options = _options()
-    configure("console", "error")
+    configure_logs("console", "error")
     backends = list(Backend) if options.database == "both" else [Backend(options.database)]
     outcomes: list[Outcome] = []
     with Nursery() as nursery:

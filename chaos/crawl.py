@@ -31,7 +31,7 @@ from chaos.crawl_audit import Round, Truth, Verdict, World
 from chaos.crawl_trouble import Roughness, Trouble
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
@@ -280,7 +280,7 @@ def _lost_executions(tx: Transaction) -> int:
 
 def main() -> int:
     """Conduct one campaign, and tell."""
-    configure("console", "error")
+    configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.crawl", description="A crawl, and kill -9.")
     defaults = CrawlPlan()
     for name in ("products", "hosts", "keywords", "identities", "delay_ms", "crawl_delay_ms", "latency_ms"):

@@ -8,7 +8,7 @@ import msgspec
 import uvloop
 
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.settings import Settings
 from tidegate.systems.crawl.opening import open_crawl
 
@@ -28,5 +28,5 @@ async def work(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    configure("console", "error")
+    configure_logs("console", "error")
     uvloop.run(work(Settings(**msgspec.json.decode(sys.argv[1]))))

@@ -33,7 +33,7 @@ from chaos.crowd_process import ROOM, SETTINGS, UNIT, open_signer
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.core.errors import Unavailable, ValkeyUnavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import MembershipKeys
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
@@ -300,7 +300,7 @@ async def _end(processes: dict[str, WarmProcess]) -> None:
 
 def main() -> int:
     """Conduct one campaign, and tell."""
-    configure("console", "error")
+    configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.crowd", description="A crowd, and kill -9.")
     defaults = CrowdPlan()
     for name in ("people", "joiners", "admitters", "capacity", "losses", "seed"):

@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import Election, Membership, MembershipSettings
 from tidegate.runtime.leadership import Heartbeat, Leadership
 from tidegate.runtime.service import Restarts, keep_running
@@ -163,7 +163,7 @@ async def _connected(url: str) -> Valkey:
 
 async def main(part: str, database_url: str, valkey_url: str, *rest: str) -> None:
     """Play one part."""
-    configure("console", "error")
+    configure_logs("console", "error")
     valkey = await _connected(valkey_url)
     async with await _opened(database_url) as database:
         rooms = WaitingRooms(valkey, database, open_signer, SETTINGS)

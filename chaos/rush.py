@@ -29,7 +29,7 @@ from chaos.progress import Stalled, until
 from chaos.rush_audit import EACH_GETS, Verdict, audit, entries_written
 from chaos.rush_process import COUPONS, POINTS, Part, Told
 from chaos.servers import LosableValkey
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -181,7 +181,7 @@ async def _end(processes: Iterable[WarmProcess]) -> None:
 
 def main() -> int:
     """Conduct one rush, and tell."""
-    configure("console", "error")
+    configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.rush", description="A rush on coupons, and kill -9.")
     defaults = RushPlan()
     for name in ("attempts", "users", "stock", "instances", "crowds", "seed"):

@@ -18,7 +18,7 @@ import uvloop
 from tidegate.app.serving import http_context, serve_apis
 from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import MembershipSettings
@@ -172,7 +172,7 @@ async def play(part: Part) -> None:
 
 async def main(role: str, *rest: str) -> None:
     """Play one part."""
-    configure("console", "error")
+    configure_logs("console", "error")
     if role == "instance":
         database, valkey, folder, lease_s, port = rest
         await run_instance(settings_for(database, valkey, folder, float(lease_s)), int(port))

@@ -41,7 +41,7 @@ from chaos.sale_audit import (
 )
 from chaos.sale_process import PLAN, Part, settings_for
 from chaos.servers import LosableValkey
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.storage.sql import outbox
 from tidegate.systems.waiting_room import RoomPlan
 
@@ -261,7 +261,7 @@ async def _end(processes: list[WarmProcess]) -> None:
 
 def main() -> int:
     """Conduct one sale, and tell."""
-    configure("console", "error")
+    configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.sale", description="A sale, and kill -9.")
     defaults = SalePlan()
     for name in ("people", "seats", "shops", "inside", "seed"):

@@ -24,7 +24,7 @@ from pydantic import SecretStr
 
 from tidegate.connections import open_context
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import MembershipSettings
@@ -209,7 +209,7 @@ async def play(settings: Settings, part: Part) -> None:
 
 async def main(role: str, database: str, valkey: str, folder: str, rest: str) -> None:
     """Play one part."""
-    configure("console", "error")
+    configure_logs("console", "error")
     settings = settings_for(database, valkey, folder)
     if role == "shop":
         await run_shop(settings, int(rest))

@@ -9,7 +9,7 @@ import uvloop
 
 from chaos.orders import Order
 from chaos.points import die_at
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine import job_results, staging
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 def work(order: Order, *, lifeline: int, say: Say) -> int:
     """Work until told to stop, or until the end of `lifeline`; returns 0 after an orderly stop."""
-    configure("console", order.log_level)
+    configure_logs("console", order.log_level)
     if order.die_at:
         die_at(order.die_at)
     if order.first_pause_ms is not None:

@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Job, settlement
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
@@ -119,7 +119,7 @@ async def show_progress(parts: Context, tally: Tally) -> None:
 
 async def main() -> None:
     """Run the flow on embedded parts in a folder of its own."""
-    configure("console", "warning")
+    configure_logs("console", "warning")
     upstream, tally = Upstream(), Tally()
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
         async with open_context(Settings(data_dir=Path(folder))) as parts:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry import configure
+from tidegate.core.telemetry import configure_logs
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
 from tidegate.settings import Settings
@@ -153,6 +153,6 @@ async def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     with tempfile.TemporaryDirectory() as folder:
         uvloop.run(main(folder))

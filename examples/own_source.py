@@ -20,7 +20,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.core.telemetry import configure
+from tidegate.core.telemetry import configure_logs
 from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.engine.items import read_items
@@ -223,7 +223,7 @@ async def stay_open() -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     if sys.argv[1:] == ["--serve"]:
         with suppress(KeyboardInterrupt):
             uvloop.run(stay_open())

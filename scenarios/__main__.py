@@ -14,7 +14,7 @@ from scenarios.report import table
 from scenarios.running import Options, perform
 from scenarios.scenario import Scenario
 from scenarios.stage import On
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 
 _LEAST_SECONDS = 4
 _FAMILIES = (reading, rationing, coalescing, failures, cluster)
@@ -36,7 +36,7 @@ def main() -> int:
         _parser().error(f"--seconds must be at least {_LEAST_SECONDS}: less is no load")
     transports = (On.STREAMS, On.KAFKA) if given.transport == "both" else (On(given.transport),)
     options = Options(seconds=given.seconds, body_bytes=given.body_bytes, is_quiet=given.json)
-    configure("console", "error")
+    configure_logs("console", "error")
     plays = [(each, on) for each in ALL if each.number in wanted for on in each.on if on in (*transports, On.SERVER)]
     results = uvloop.run(perform(plays, options))
     _say(msgspec.json.format(msgspec.json.encode(results)).decode() if given.json else table(results))

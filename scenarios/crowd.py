@@ -15,7 +15,7 @@ import uvloop
 from tidegate.connections import open_context
 from tidegate.core.clock import Clock, ManualClock, SystemClock
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Unit, Valkey
@@ -86,5 +86,5 @@ async def _main(part: str, skew_ms: int) -> Any:
 
 
 if __name__ == "__main__":
-    configure("console", "error")
+    configure_logs("console", "error")
     sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_main(sys.argv[1], int(sys.argv[2])))) + b"\n")

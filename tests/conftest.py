@@ -17,7 +17,7 @@ from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
 from tests.servers.valkey import ALL_VALKEY, Cluster, Embedded, Redis7, ServerMissing, empty_valkey
 from tidegate.core.clock import ManualClock
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.runtime import outage
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -197,6 +197,6 @@ def _forget_outages() -> None:
 def logged() -> Iterator[StringIO]:
     """All that is logged, however little it matters."""
     lines = StringIO()
-    configure("json", "debug", stream=lines)
+    configure_logs("json", "debug", stream=lines)
     yield lines
-    configure(level="warning")
+    configure_logs(level="warning")

@@ -28,7 +28,7 @@ from chaos.soak import judges
 from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.source_cell import SourceCell
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
@@ -204,7 +204,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for data and logs, which are kept; default: a temporary one")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    configure("console", "error")
+    configure_logs("console", "error")
     names: list[SqlName] = ["sqlite", "postgres"] if options.database == "both" else [options.database]
     reports: list[SoakReport] = []
     for name in names:

@@ -25,7 +25,7 @@ from examples.ticketing.web import serve
 from rich.console import Console
 
 from tidegate.core.errors import InvalidSettings
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.waiting import end
@@ -52,7 +52,7 @@ console = Console(highlight=False)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it."""
     given = _parsed(arguments)
-    configure("console", "error")
+    configure_logs("console", "error")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-ticketing-")))
         try:

@@ -8,7 +8,7 @@ import uvloop
 
 from tests.engine.conftest import LIMITS
 from tests.engine.process import Ready, RemoteShelfSource
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.collection import open_sources
 from tidegate.engine.credentials.memory_tokens import Tokens
 from tidegate.primitives.membership import MembershipSettings
@@ -42,6 +42,6 @@ async def main(source: str, data_dir: Path, url: str, lease: timedelta) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     name, folder, address, lease_ms = sys.argv[1:]
     uvloop.run(main(name, Path(folder), address, timedelta(milliseconds=int(lease_ms))))

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 
 from tests.engine.batches import finished, write
 from tidegate.core.errors import TidegateError
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine import claims, runs
 from tidegate.engine.job_store import unfinished
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState
@@ -129,5 +129,5 @@ async def main(url: str, seed: int, rounds: int) -> int:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     sys.exit(asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

@@ -10,7 +10,7 @@ import uvloop
 from tests.engine.conftest import LIMITS, POOL
 from tests.engine.shelf import HOST, ShelfSource
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.source import Task
 from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Request, UpstreamClient
@@ -69,5 +69,5 @@ async def main(data_dir: Path, url: str, lease: timedelta) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     uvloop.run(main(Path(sys.argv[1]), sys.argv[2], timedelta(milliseconds=int(sys.argv[3]))))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 
@@ -19,9 +19,9 @@ FACTS = {"run_id", "job_id", "source", "kind", "resource", "page", "status", "at
 @pytest.fixture
 def at_info() -> Iterator[StringIO]:
     lines = StringIO()
-    configure("json", "info", stream=lines)
+    configure_logs("json", "info", stream=lines)
     yield lines
-    configure(level="warning")
+    configure_logs(level="warning")
 
 
 def events(lines: StringIO, *about: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 from tests.systems.snapshots.deployment import game, until
 from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.upstream import Answer
 from tidegate.systems.snapshots.kinds import by_name, load_kind
 from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, SnapshotKind, UnreadableAnswer
@@ -172,7 +172,7 @@ def test_a_kind_from_the_settings_is_known_to_every_command(tmp_path: Path, monk
         CliRunner().invoke(app, ["snapshots", "get", subject])
         for subject in ("weather/harbour", "character/7", "weather/7")
     )
-    configure(level="warning")  # the commands had it written where nobody listens any more
+    configure_logs(level="warning")  # the commands had it written where nobody listens any more
 
     assert "weather/harbour: UPDATING" in known.stdout
     assert "start `tidegate up`" in known.stdout, "nobody works, and whoever asks is told so"

@@ -20,7 +20,7 @@ from tidegate import __version__
 from tidegate.app.cli import app
 from tidegate.app.cli.up import UP, WORK, Banner, Stopped, greeting, shutdown_message
 from tidegate.core.errors import InvalidSettings
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-tests-0123456789"
@@ -128,7 +128,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    configure("console", "warning")
+    configure_logs("console", "warning")
 
 
 def refusal(*arguments: str) -> str:

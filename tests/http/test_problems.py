@@ -23,7 +23,7 @@ from tidegate.core.errors import (
     ServerRefused,
     ValkeyUnavailable,
 )
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.runs import RunActive
 from tidegate.http import dispatch
 from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
@@ -38,11 +38,11 @@ SECRET = "ghp_" + "s3cret" * 6
 def log_lines() -> Generator[list[dict[str, Any]]]:
     """What is logged in the block, read at its end."""
     out, lines = io.StringIO(), list[dict[str, Any]]()
-    configure("json", "info", stream=out)
+    configure_logs("json", "info", stream=out)
     try:
         yield lines
     finally:
-        configure("console", "warning")
+        configure_logs("console", "warning")
         lines += [json.loads(line) for line in out.getvalue().splitlines()]
 
 

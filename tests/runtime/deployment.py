@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from tidegate.core.ids import new_owner
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import Election, Membership, MembershipKeys, MembershipSettings
 from tidegate.primitives.stream import Stream
 from tidegate.primitives.timers import Timers
@@ -94,6 +94,6 @@ async def main(url: str, lease: timedelta, folder: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     url, lease_ms, *more = sys.argv[1:]
     sys.exit(uvloop.run(main(url, timedelta(milliseconds=int(lease_ms)), Path(more[0]) if more else None)))

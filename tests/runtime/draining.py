@@ -5,7 +5,7 @@ import sys
 
 import uvloop
 
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.runtime.supervisor import Supervisor
 
 
@@ -28,6 +28,6 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     run = uvloop.run if sys.argv[1] == "uvloop" else asyncio.run
     sys.exit(run(main()))

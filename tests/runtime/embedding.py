@@ -11,7 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.process import build_process
 from tidegate.settings import Settings
 
@@ -46,5 +46,5 @@ async def lifespan(_application: Starlette) -> AsyncGenerator[None]:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     Server(uvicorn.Config(Starlette(lifespan=lifespan), uds=f"{tempfile.mkdtemp()}/socket", log_config=None)).run()

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.runtime.process_deaths import ProcessDeathWatcher
 
 
@@ -24,5 +24,5 @@ async def main(folder: Path, owner: str) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -15,7 +15,7 @@ from examples.ticketing.cashier import Cashier
 from examples.ticketing.reservations import SeatTaken, TooManySeats
 from examples.ticketing.shop import ShopPlan
 
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.storage.sql import Database
 
 SEATS = [f"A{number}" for number in range(1, 11)]
@@ -55,7 +55,7 @@ async def go(database: Database, schedule: int, how_far: str, user: str) -> str:
 
 
 async def main(url: str, schedule: str, how_far: str, *users: str) -> None:
-    configure("console", "error")
+    configure_logs("console", "error")
     async with await Database.open(url) as database:
         if how_far == "rush":
             print("ready", flush=True)

@@ -11,7 +11,7 @@ import uvloop
 
 from tests.whole.upstream import call
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.gate import Admitted, Allowance, Outcome, Settlement, settlement
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
@@ -69,5 +69,5 @@ async def main(data_dir: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2])))

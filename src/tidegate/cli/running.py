@@ -31,20 +31,20 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
     `told` are events that are not logged, because the command reports them itself.
     """
-    from tidegate.core.telemetry.logs import configure
+    from tidegate.core.telemetry.logs import configure_logs
 
     # The default level would mix log lines into the output of a short command. Any other level was chosen on purpose.
     if log.level == "info":
-        configure(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
+        configure_logs(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
     else:
-        configure(log.format, log.level, stream=stream)
+        configure_logs(log.format, log.level, stream=stream)
 
 
 def mute_log() -> None:
     """Disable the log until the process ends."""
-    from tidegate.core.telemetry.logs import configure
+    from tidegate.core.telemetry.logs import configure_logs
 
-    configure(stream=StringIO())
+    configure_logs(stream=StringIO())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -11,7 +11,7 @@ import structlog
 
 from tidegate.cli.running import configure_log
 from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry import configure, get_logger
+from tidegate.core.telemetry import configure_logs, get_logger
 from tidegate.core.telemetry.logs import LogLevel, LogSettings
 
 
@@ -36,7 +36,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_json_line_is_one_object_with_event_level_time_and_facts():
-    configure("json", stream=(stream := io.StringIO()))
+    configure_logs("json", stream=(stream := io.StringIO()))
 
     get_logger("tidegate.primitives.stream").info("stream.taken_over", stream="jobs", messages=12, idle_ms=15_004)
 
@@ -53,7 +53,7 @@ def test_a_json_line_is_one_object_with_event_level_time_and_facts():
 
 
 def test_excluded_events_are_omitted():
-    configure("json", stream=(stream := io.StringIO()), without=["worker.lease_ended"])
+    configure_logs("json", stream=(stream := io.StringIO()), without=["worker.lease_ended"])
     log = get_logger("tidegate.runtime")
 
     log.warning("worker.lease_ended", owner="a", messages=0)
@@ -72,7 +72,7 @@ def test_a_running_command_omits_process_endings_unless_configured(level: LogLev
 
 
 def test_a_text_line_has_event_and_facts():
-    configure("console", stream=(stream := io.StringIO()))
+    configure_logs("console", stream=(stream := io.StringIO()))
 
     get_logger("tidegate.primitives.stream").warning("stream.dead_lettered", stream="jobs")
 
@@ -81,7 +81,7 @@ def test_a_text_line_has_event_and_facts():
 
 
 def test_only_events_of_the_configured_level_are_written():
-    configure("json", "warning", stream=(stream := io.StringIO()))
+    configure_logs("json", "warning", stream=(stream := io.StringIO()))
     log = get_logger("tidegate")
 
     log.info("service.started")
@@ -92,9 +92,9 @@ def test_only_events_of_the_configured_level_are_written():
 
 def test_a_logger_created_before_configuration_uses_the_new_configuration():
     log = get_logger("tidegate")
-    configure("json", stream=(first := io.StringIO()))
+    configure_logs("json", stream=(first := io.StringIO()))
     log.info("service.started")
-    configure("json", stream=(second := io.StringIO()))
+    configure_logs("json", stream=(second := io.StringIO()))
     log.info("service.stopped")
 
     assert [line["event"] for line in written(first)] == ["service.started"]
@@ -103,7 +103,7 @@ def test_a_logger_created_before_configuration_uses_the_new_configuration():
 
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_secrets_in_fields_exceptions_and_library_logs_are_redacted(form: Any):
-    configure(form, stream=(stream := io.StringIO()))
+    configure_logs(form, stream=(stream := io.StringIO()))
     log = get_logger("tidegate")
 
     log.info("valkey.connected", url="redis://:hunter2@h", headers={"Authorization": "hunter2"}, token="hunter2")
@@ -121,8 +121,8 @@ def test_secrets_in_fields_exceptions_and_library_logs_are_redacted(form: Any):
 
 
 def test_libraries_are_logged_once_and_from_warning_level():
-    configure("json", stream=io.StringIO())
-    configure("json", stream=(stream := io.StringIO()))
+    configure_logs("json", stream=io.StringIO())
+    configure_logs("json", stream=(stream := io.StringIO()))
 
     logging.getLogger("library").info("chatter")
     logging.getLogger("library").warning("trouble at %s", "redis://:hunter2@h")
@@ -133,7 +133,7 @@ def test_libraries_are_logged_once_and_from_warning_level():
 
 
 def test_a_fact_that_json_cannot_encode_is_written_as_text():
-    configure("json", stream=(stream := io.StringIO()))
+    configure_logs("json", stream=(stream := io.StringIO()))
 
     get_logger("tidegate").info("service.started", what={1, 2}, half=float("nan"), odd="\ud800", raw=b"\xff")
 
@@ -145,4 +145,4 @@ def test_a_fact_that_json_cannot_encode_is_written_as_text():
 @pytest.mark.parametrize(("form", "level"), [("xml", "info"), ("json", "loud")])
 def test_an_unknown_format_or_level_is_refused(form: Any, level: Any):
     with pytest.raises(InvalidArgument):
-        configure(form, level)
+        configure_logs(form, level)

@@ -31,7 +31,7 @@ from tests.waiting import look_again
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry import spans, traces
-from tidegate.core.telemetry.logs import configure, get_logger
+from tidegate.core.telemetry.logs import configure_logs, get_logger
 from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
@@ -287,14 +287,14 @@ async def traced(collector: Collector, **settings: Any) -> AsyncGenerator[None]:
 
 async def test_log_lines_inside_a_span_have_its_trace_id(collector: Collector):
     lines, log = StringIO(), get_logger(__name__)
-    configure("json", stream=lines)
+    configure_logs("json", stream=lines)
     try:
         async with traced(collector):
             with span("outer", parent=TRACEPARENT):
                 log.info("inside")
             log.info("outside")
     finally:
-        configure(level="warning")
+        configure_logs(level="warning")
 
     written = {line["event"]: line for line in map(json.loads, lines.getvalue().splitlines())}
     assert written["inside"]["trace_id"] == TRACE

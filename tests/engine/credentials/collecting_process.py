@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.waiting import look_again
 from tidegate.core.telemetry import metrics
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
 from tidegate.settings import Settings
@@ -31,6 +31,6 @@ async def main(settings: Settings, login: str) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="debug")
+    configure_logs(level="debug")
     data_dir, api_url, login = sys.argv[1:]
     asyncio.run(main(Settings(data_dir=Path(data_dir), github=GithubSettings(api_url=api_url)), login))

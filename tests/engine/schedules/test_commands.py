@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tests.systems.github.deployment import CALM, SMALL
 from tidegate.app.cli import app
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 Tidegate = Callable[..., Result]
@@ -22,7 +22,7 @@ def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidega
     monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "200")
     yield lambda *arguments: CliRunner().invoke(app, ["schedules", *arguments])
-    configure(level="warning")  # the command had the log written to where the runner listened
+    configure_logs(level="warning")  # the command had the log written to where the runner listened
 
 
 def test_schedules_are_added_listed_paused_and_removed(tidegate: Tidegate):

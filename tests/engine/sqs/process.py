@@ -13,7 +13,7 @@ from tests.engine.conftest import LIMITS, POOL
 from tests.engine.process import Ready, RemoteShelfSource, Secrets
 from tests.servers.moto import REGION
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.sqs.opening import open_aws
 from tidegate.engine.sqs.settings import AwsSettings
@@ -63,6 +63,6 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     lease_s = timedelta(milliseconds=int(sys.argv[3]))
     uvloop.run(main(Path(sys.argv[1]), sys.argv[2], lease_s, sys.argv[4], sys.argv[5], sys.argv[6]))

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings, CircuitBreakerState
 
 HALF_MINUTE = timedelta(seconds=30)
@@ -256,7 +256,7 @@ def test_infrequent_calls_close_it_too(breaker: CircuitBreaker, clock: ManualClo
 
 
 def test_every_state_change_is_logged_and_exported(clock: ManualClock):
-    configure(level="info")
+    configure_logs(level="info")
     gauge = metrics.Gauge("breaker_under_test", "For one test.", registry=None)
     breaker = CircuitBreaker("database", state_gauge=gauge, clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
     refused = metrics.CIRCUIT_BREAKER_REFUSED.labels("database")

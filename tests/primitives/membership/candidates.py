@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from tests.waiting import until_due
 from tidegate.core.ids import new_owner
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import Elected, Election, Following, Membership, MembershipSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
@@ -59,5 +59,5 @@ async def main(url: str, mode: str, terms: str = "0") -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     asyncio.run(main(*sys.argv[1:]))

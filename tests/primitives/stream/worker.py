@@ -9,7 +9,7 @@ import sys
 from datetime import timedelta
 
 from tests.waiting import until_due
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.membership import Membership, MembershipSettings
 from tidegate.primitives.stream import Stream
 from tidegate.storage.valkey import Valkey
@@ -48,5 +48,5 @@ async def main(url: str, owner: str, mode: str, number: str) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     asyncio.run(main(*sys.argv[1:]))

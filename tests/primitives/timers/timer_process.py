@@ -5,7 +5,7 @@ import random
 import sys
 from datetime import timedelta
 
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.timers import Timer, Timers, TimerSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
@@ -43,5 +43,5 @@ async def main(url: str, role: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="warning")
+    configure_logs(level="warning")
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

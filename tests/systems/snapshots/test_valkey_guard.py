@@ -20,7 +20,7 @@ from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, simulated_delay
 from tidegate.core.errors import CircuitOpen, ValkeyUnavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings, CircuitBreakerState
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
@@ -142,7 +142,7 @@ async def test_a_server_that_refuses_writes_is_probed_by_one_task_until_it_accep
             deployed(tmp_path, valkey, sim, breaker=quick) as deployment,
         ):
             await valkey.execute("CONFIG", "SET", "maxmemory", "1")
-            configure(level="info")
+            configure_logs(level="info")
             with capture_logs() as logs:
                 at_once = await until(lambda: _not_queued(deployment, 7), within_s=WITHIN_S)
                 waiting = [asyncio.create_task(deployment.wait(key, within_s=WITHIN_S)) for key in range(7, 17)]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.systems.waiting_room import RoomExists, RoomInUse
 
 Tidegate = Callable[..., Result]
@@ -23,7 +23,7 @@ def tidegate(tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TIDEGATE_VALKEY_URL", embedded_url)
     monkeypatch.setenv("TIDEGATE_KEY_PREFIX", tmp_path.name)
     yield lambda *arguments: CliRunner().invoke(app, ["room", *arguments])
-    configure(level="warning")
+    configure_logs(level="warning")
 
 
 def told(result: Result) -> dict[str, object]:

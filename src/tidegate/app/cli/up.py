@@ -113,11 +113,11 @@ def receive_webhooks(host: str | None, port: int | None, *, as_json: bool) -> No
 
 def _configured(host: str | None, port: int | None) -> Settings:
     """The settings with the options of the command line; also configures the log."""
-    from tidegate.core.telemetry.logs import configure
+    from tidegate.core.telemetry.logs import configure_logs
     from tidegate.settings import Settings
 
     settings = Settings.load()
-    configure(settings.log.format, settings.log.level)
+    configure_logs(settings.log.format, settings.log.level)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     return settings.model_copy(update={"http": settings.http.model_copy(update=given)})
 

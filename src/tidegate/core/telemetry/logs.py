@@ -33,7 +33,7 @@ _LEVELS: dict[str, int] = {
 }
 _HANDLER_NAME = "tidegate"
 _lowest = [logging.WARNING]
-"""The least severe level that is written; set by `configure`."""
+"""The least severe level that is written; set by `configure_logs`."""
 
 
 class LogSettings(BaseModel, frozen=True, extra="forbid"):
@@ -46,7 +46,7 @@ class LogSettings(BaseModel, frozen=True, extra="forbid"):
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """The logger of one module; it obeys `configure` whenever that is called."""
+    """The logger of one module; it obeys `configure_logs` whenever that is called."""
     return structlog.get_logger(module=name)
 
 
@@ -68,7 +68,7 @@ class _StandardError(io.TextIOBase):
         return sys.stderr.isatty()
 
 
-def configure(
+def configure_logs(
     format: LogFormat = "console",  # noqa: A002 - the word the setting has
     level: LogLevel = "info",
     *,
@@ -144,7 +144,7 @@ def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> 
         )
     )
     root = logging.getLogger()
-    # `configure` may be called again. Handlers of the embedding program stay.
+    # `configure_logs` may be called again. Handlers of the embedding program stay.
     for earlier in [each for each in root.handlers if each.get_name() == _HANDLER_NAME]:
         root.removeHandler(earlier)
     root.addHandler(handler)

@@ -16,7 +16,7 @@ from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.harness import issue
 from tidegate.app.cli import app
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export.formats import Format, installed_formats
 from tidegate.storage.sql import Database
@@ -43,7 +43,7 @@ def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidega
     monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     yield lambda *arguments: CliRunner().invoke(app, ["export", *arguments])
-    configure(level="warning")  # the command had the log written to where the runner listened
+    configure_logs(level="warning")  # the command had the log written to where the runner listened
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])

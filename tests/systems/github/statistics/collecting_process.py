@@ -12,7 +12,7 @@ import uvloop
 
 from tests.systems.github.deployment import LIMITS
 from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.runs import Run
 from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import UpstreamClient
@@ -66,5 +66,5 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     uvloop.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], stops=sys.argv[4] == "1"))

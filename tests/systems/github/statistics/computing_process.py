@@ -10,7 +10,7 @@ from datetime import datetime
 
 from tests.systems.github.statistics.world import run_of
 from tests.systems.github.statistics.wrapped import Wrapped
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.storage.documents import DocumentStore, SqlDocuments
 from tidegate.storage.sql import Database
 from tidegate.systems.github.statistics import Statistics
@@ -37,5 +37,5 @@ async def main(url: str, stop_at: str, logins: list[str]) -> None:
     print("done", flush=True)
 
 
-configure(level="error")
+configure_logs(level="error")
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

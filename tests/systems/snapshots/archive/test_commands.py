@@ -12,7 +12,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.archive.history_rows import body, harness_at
 from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 from tidegate.systems.snapshots.model import SnapshotSubject
 
@@ -26,7 +26,7 @@ def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidega
     monkeypatch.setenv("TIDEGATE_SNAPSHOTS__GAME__URL", "http://127.0.0.1:1")
     monkeypatch.setenv("COLUMNS", "40")  # a pipe has no width: lines are whole
     yield lambda *arguments: CliRunner().invoke(app, ["snapshots", *arguments])
-    configure(level="warning")
+    configure_logs(level="warning")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from tests.servers.kafka import broker
 from tidegate.app.cli import app
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 
 Command = Callable[..., Result]
 
@@ -17,7 +17,7 @@ Command = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def log_as_before() -> Generator[None]:
     yield
-    configure(level="warning")  # the command had the log written to where the runner listened
+    configure_logs(level="warning")  # the command had the log written to where the runner listened
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.servers.kafka import broker
 from tests.systems.snapshots.deployment import deployed, until
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.reads import Freshness
 from tidegate.systems.snapshots.settings import SnapshotSettings
@@ -64,7 +64,7 @@ async def _away(_: str) -> bool:
 
 
 async def test_an_empty_previous_transport_is_logged_once(moving: MigratingTransport):
-    configure(level="info")
+    configure_logs(level="info")
     await moving.previous.publish(RefreshTopic.LOW, [("character/1", b"1")])
     consumer, move = moving.previous.consumer(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]), TransportMigration(moving)
     with capture_logs() as logs:
@@ -127,7 +127,7 @@ async def test_readers_are_served_during_a_migration_from_streams_to_kafka(
 
 
 async def test_events_left_on_streams_after_a_switch_are_logged(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
-    configure(level="info")
+    configure_logs(level="info")
     async with deployed(tmp_path, embedded, sim) as before:
         await before.read(1)
         await until(before.pending)
