@@ -21,7 +21,7 @@ since every process can become the leader.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
     from pydantic import BaseModel
 
+    from tidegate.core.findings import Finding
     from tidegate.http.access import Access
     from tidegate.http.events import ListenerLimit
     from tidegate.http.raw_handlers import RawHandler
@@ -280,6 +281,13 @@ class OpenSystem:
         del http
         return Api()
 
+    def receiver(self) -> Api | None:
+        """Routes that other services call with signed requests; `tidegate serve --only NAME` serves no others.
+
+        None if the system has none. Raises `InvalidSettings` if a setting is missing.
+        """
+        return None
+
     def topics(self) -> Sequence[Topic]:
         """Live topics of the dashboard; called once, in a process that serves."""
         return ()
@@ -343,6 +351,10 @@ class System:
         """
         del settings
         return ()
+
+    def doctor_checks(self) -> Mapping[str, Callable[[Settings], AsyncIterator[Finding]]]:
+        """Checks of `tidegate doctor`, by the name that is reported when a check does not end in time."""
+        return {}
 
     def open(self, context: Context) -> AbstractAsyncContextManager[OpenSystem]:
         """The system, open for the length of a block."""

@@ -11,15 +11,16 @@ from tests.cli.test_collect import simulator, token_of
 from tests.cli.test_commands import tidegate
 from tests.servers.migrated import migrated_folder
 from tests.servers.ports import free_ports
-from tidegate.app.cli import doctor_files
-from tidegate.app.cli.doctor_files import installation, permissions
-from tidegate.app.cli.doctor_servers import credentials, database, upstreams
-from tidegate.app.cli.findings import Finding
+from tidegate.app.cli import doctor_checks
+from tidegate.app.cli.doctor_checks import database, installation, permissions
 from tidegate.core.clock import ManualClock
+from tidegate.core.findings import Finding
 from tidegate.engine.credentials import KeySource
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
+from tidegate.systems.github import doctor as github
+from tidegate.systems.snapshots import doctor as snapshots
 
 
 async def found(check: Callable[[Settings], AsyncIterator[Finding]], settings: Settings) -> dict[str, Finding]:
@@ -50,7 +51,7 @@ async def test_files_readable_by_others_are_reported_with_the_remedy(tmp_path: P
 async def test_free_space_is_reported_with_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: str
 ):
-    monkeypatch.setattr(doctor_files, "free_mb", lambda _folder: free)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(doctor_checks, "free_mb", lambda _folder: free)  # pyright: ignore[reportUnknownLambdaType]
 
     space = (await found(installation, Settings(data_dir=tmp_path)))["free space"]
 
@@ -63,18 +64,18 @@ async def test_a_configured_token_is_tested_and_its_upstream_is_reached(
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     async with simulator() as sim:
         settings = Settings.model_validate({"data_dir": tmp_path, "github": {"api_url": sim.url}})
-        none = (await found(credentials, settings))["credentials"]
+        none = (await found(github.credentials, settings))["credentials"]
         assert (none.verdict, none.found) == ("advice", f"none for {sim.url}")
         assert "tidegate credentials add" in none.remedy
-        assert await found(upstreams, settings) == {}
+        assert await found(github.upstream, settings) == {}
 
         monkeypatch.setenv("GITHUB_TOKEN", token_of(sim))
-        assert (await found(credentials, settings))["credentials"].found.startswith("GITHUB_TOKEN is valid")
-        reached = (await found(upstreams, settings))["upstream: github"]
+        assert (await found(github.credentials, settings))["credentials"].found.startswith("GITHUB_TOKEN is valid")
+        reached = (await found(github.upstream, settings))["upstream: github"]
         assert (reached.verdict, reached.found) == ("ok", f"{sim.url} accepts connections")
 
         monkeypatch.setenv("GITHUB_TOKEN", "ghp_0123456789abcdefghij0123456789abcdef")
-        refused = (await found(credentials, settings))["credentials"]
+        refused = (await found(github.credentials, settings))["credentials"]
         assert (refused.verdict, "401" in refused.found) == ("failed", True)
 
 
@@ -106,7 +107,7 @@ async def test_an_unreachable_upstream_is_a_failure(tmp_path: Path, monkeypatch:
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     settings = Settings.model_validate({"data_dir": tmp_path, "snapshots": {"game": {"url": url}}})
 
-    game = (await found(upstreams, settings))["upstream: snapshots: character"]
+    game = (await found(snapshots.upstream, settings))["upstream: snapshots: character"]
 
     assert (game.verdict, game.found) == ("failed", f"{url} cannot be reached: Connection refused")
 

@@ -36,7 +36,10 @@ FORBIDDEN = {
         "tidegate.engine.credentials",
         "tidegate.engine.worker",
     ),
-    "doctor": (*without("tidegate.systems.crawl"), "aiohttp", "tidegate.systems.crawl.source"),
+    "doctor": (
+        *without("tidegate.systems.crawl", "tidegate.systems.snapshots"),
+        *("aiohttp", "tidegate.systems.crawl.source", "tidegate.systems.snapshots.service"),
+    ),
     "campaign list": (*without("tidegate.systems.campaigns"), "aiohttp", "tidegate.engine.credentials"),
     "room list": (*without("tidegate.systems.waiting_room"), "aiohttp", "tidegate.engine.worker"),
     "crawl products": (*without("tidegate.systems.crawl"), "redis", "aiohttp", "tidegate.systems.github.source"),

@@ -34,7 +34,7 @@ def test_the_table_of_events_is_complete():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("command", [("up",), ("github", "webhook")])
+@pytest.mark.parametrize("command", [("up",), ("serve", "--only", "github_webhooks")])
 async def test_the_commands_of_the_guide_show_changes_on_github(tmp_path: Path, command: tuple[str, ...]):
     async with simulator() as sim, started(tmp_path, *command, "--port", "0", **variables(sim)) as server:
         name = next(iter(sim.world.repositories_of(sim.world.require_account(sim.world.logins()[0])))).full_name
@@ -53,7 +53,7 @@ async def test_the_commands_of_the_guide_show_changes_on_github(tmp_path: Path, 
             return second.out.strip() == "[]" and "1 changed" in first.out
 
         await until(shown)
-        if command == ("github", "webhook"):
+        if command == ("serve", "--only", "github_webhooks"):
             await _assert_nothing_else_is_answered(server.url)
         stopped = await server.stop()
         assert stopped["is_clean"]
@@ -69,8 +69,8 @@ async def _assert_nothing_else_is_answered(url: str) -> None:
 
 @pytest.mark.full
 async def test_without_a_secret_command_and_route_name_the_setting(tmp_path: Path):
-    [refused] = await tidegate_each(tmp_path, "github webhook")
-    assert refused.code != 0
+    [refused] = await tidegate_each(tmp_path, "serve --only github_webhooks --port 0")
+    assert refused.code == 1
     assert "TIDEGATE_GITHUB_WEBHOOKS__SECRETS" in refused.err
     async with (
         started(tmp_path, "serve", "--port", "0") as server,

@@ -56,13 +56,10 @@ def serve_operations(
     return serve_apis([Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
-def serve_webhooks(context: Context, systems: Sequence[OpenSystem], binding: Binding) -> HttpService:
-    """The HTTP service that only receives webhooks of GitHub, with health and metrics."""
-    from tidegate.systems.github.webhooks.system import OpenWebhooks
-
+def serve_receiver(context: Context, systems: Sequence[OpenSystem], receiver: Api, binding: Binding) -> HttpService:
+    """The HTTP service with the receiver of one system, health and metrics."""
     http = http_context(context.settings.http, context.valkey, context.database)
-    receiving = [each.receiving_only() for each in systems if isinstance(each, OpenWebhooks)]
-    return serve_apis([*receiving, Api(routes=_operations(context, systems, http.settings))], http, binding)
+    return serve_apis([receiver, Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
 def http_context(

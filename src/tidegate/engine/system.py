@@ -1,12 +1,13 @@
 """Declares the collection engine to the application: shared parts of all sources, and sources of the installation."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tidegate.system import Api, Command, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem, System
 
 if TYPE_CHECKING:
+    from tidegate.core.findings import Finding
     from tidegate.engine.collection import Collection
     from tidegate.engine.source_cell import SourceCell
     from tidegate.runtime.retention import RetentionRule
@@ -49,6 +50,12 @@ class CollectionSystem(System):
         from tidegate.engine.sqs.settings import AwsSettings
 
         return [lambda: require_library(settings.section(AwsSettings))]
+
+    def doctor_checks(self) -> "Mapping[str, Callable[[Settings], AsyncIterator[Finding]]]":
+        """Check of the SQS queues."""
+        from tidegate.engine import doctor
+
+        return {"queues": doctor.queues}
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:

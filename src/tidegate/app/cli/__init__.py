@@ -22,7 +22,6 @@ COMMANDS = {
     "doctor": Command(
         "tidegate.app.cli.doctor:doctor", "Check servers, files and credentials, with advice on problems."
     ),
-    "github": Command("tidegate.app.cli.administration:github_app", "Receive webhooks of GitHub, and list deliveries."),
     "migrate": Command("tidegate.app.cli.administration:migrate", "Update the schema of the database."),
     "serve": Command("tidegate.app.cli.up:serve", "Run the HTTP server without workers."),
     "sessions": Command("tidegate.app.cli.administration:sessions_app", "List browser sessions, and revoke them."),

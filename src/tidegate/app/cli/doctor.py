@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.app.cli.findings import CheckResult, Finding
 from tidegate.cli.running import load_settings, run
+from tidegate.core.findings import CheckResult, Finding
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
@@ -52,7 +52,7 @@ def _silent(_finding: Finding) -> None:
 async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> list[Finding]:
     """Run all checks in sequence; a check that gets no answer ends after a few seconds."""
     findings: list[Finding] = []
-    for name, examine in _checks().items():
+    for name, examine in _checks(settings).items():
         try:
             # Findings are shown as they come, and one server that hangs does not stop the other checks.
             async with asyncio.timeout(_PATIENCE_S):
@@ -66,19 +66,16 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
     return findings
 
 
-def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
-    """All checks in order; file permissions come after the checks that create files."""
-    from tidegate.app.cli import doctor_files, doctor_servers
+def _checks(settings: Settings) -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
+    """All checks in order, with those of the systems; file permissions come after the checks that create files."""
+    from tidegate.app.cli import doctor_checks
+    from tidegate.system import enabled_systems
 
     return {
-        "tidegate": doctor_files.installation,
-        "valkey": doctor_servers.valkey,
-        "database": doctor_servers.database,
-        "documents": doctor_servers.documents,
-        "kafka": doctor_servers.kafka,
-        "archive": doctor_servers.archive,
-        "queues": doctor_servers.queues,
-        "files": doctor_files.permissions,
-        "credentials": doctor_servers.credentials,
-        "upstreams": doctor_servers.upstreams,
+        "tidegate": doctor_checks.installation,
+        "valkey": doctor_checks.valkey,
+        "database": doctor_checks.database,
+        "documents": doctor_checks.documents,
+        **{name: check for system in enabled_systems(settings) for name, check in system.doctor_checks().items()},
+        "files": doctor_checks.permissions,
     }

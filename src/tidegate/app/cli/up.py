@@ -15,6 +15,7 @@ import typer
 from tidegate import __version__
 from tidegate.cli.running import run
 from tidegate.cli.wording import listed
+from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.app import Application
@@ -38,16 +39,13 @@ class ProcessRole(msgspec.Struct, frozen=True):
     does: str
     works: bool
     serves: bool
-    only_webhooks: bool = False
-    """Whether it serves only the webhooks of GitHub."""
+    only: str | None = None
+    """The system of which it serves only the receiver."""
 
 
 UP = ProcessRole("up", "workers, leader services and HTTP", works=True, serves=True)
 WORK = ProcessRole("work", "workers", works=True, serves=False)
 SERVE = ProcessRole("serve", "HTTP and leader services", works=False, serves=True)
-WEBHOOK = ProcessRole(
-    "github webhook", "webhooks of GitHub and leader services", works=False, serves=False, only_webhooks=True
-)
 
 
 class Banner(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,21 +92,24 @@ def work(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = 
     _stay(WORK, _configured(host, port), as_json=as_json, tells=port is not None)
 
 
-def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
-    """Run the HTTP server and leader services without workers; other processes run the workers."""
-    _stay(SERVE, _configured(host, port), as_json=as_json)
+def serve(
+    *,
+    only: str | None = typer.Option(
+        None, help="A system, such as github_webhooks: serve only its routes that other services call with a signature."
+    ),
+    host: str | None = _HOST,
+    port: int | None = _PORT,
+    as_json: bool = _JSON,
+) -> None:
+    """Run the HTTP server and leader services without workers; other processes run the workers.
 
-
-def receive_webhooks(host: str | None, port: int | None, *, as_json: bool) -> None:
-    """Receive webhooks of GitHub until the process is stopped. Raises `InvalidSettings` without a secret."""
-    from tidegate.core.errors import InvalidSettings
-    from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
-    from tidegate.systems.github.webhooks.system import UNCONFIGURED
-
-    settings = _configured(host, port)
-    if not settings.section(GithubWebhookSettings).secrets:
-        raise InvalidSettings(UNCONFIGURED)
-    _stay(WEBHOOK, settings, as_json=as_json)
+    With --only, the process answers requests of other services, /healthz, /readyz and /metrics, and nothing else.
+    """
+    role = SERVE
+    if only is not None:
+        does = f"the receiver of {only}, and leader services"
+        role = ProcessRole("serve", does, works=False, serves=False, only=only)
+    _stay(role, _configured(host, port), as_json=as_json)
 
 
 def _configured(host: str | None, port: int | None) -> Settings:
@@ -168,15 +169,19 @@ async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *
 
 def _services(role: ProcessRole, application: Application, binding: Binding | None) -> Mapping[str, Service]:
     """Return the HTTP services of a role; none without an address to listen on."""
-    from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
+    from tidegate.app.serving import serve_operations, serve_receiver, serve_systems
     from tidegate.engine.system import OpenCollection
     from tidegate.http.events import ListenerLimit
 
     if binding is None:
         return {}
     context, systems = application.context, list(application.systems.values())
-    if role.only_webhooks:
-        return {"http": serve_webhooks(context, systems, binding)}
+    if role.only is not None:
+        opened = application.systems.get(role.only)
+        receiver = None if opened is None else opened.receiver()
+        if receiver is None:
+            raise InvalidArgument("only", role.only, "must be an enabled system with routes for other services")
+        return {"http": serve_receiver(context, systems, receiver, binding)}
     if not role.serves:
         return {"http": serve_operations(context, systems, binding)}
     seats = ListenerLimit(context.settings.http.most_listeners)
@@ -231,8 +236,8 @@ def greeting(role: ProcessRole, banner: Banner) -> str:
     if banner.url is not None:
         access = "API key required" if banner.needs_key else "this machine only, without a key"
         pages = "API documentation at /docs" if role.serves else "/healthz, /readyz and /metrics only"
-        if role.only_webhooks:
-            pages = "POST /v1/github/webhook requires a signature instead of a key"
+        if role.only is not None:
+            pages = "signed requests of other services need no key"
         lines.insert(1, f"  http         {banner.url} ({access}); {pages}")
         if role.serves:
             lines.insert(2, f"  dashboard    open {banner.url}/")

@@ -1,12 +1,13 @@
 """Declares the crawl to the application."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tidegate.system import Command, Context, OpenSystem, System
 
 if TYPE_CHECKING:
+    from tidegate.core.findings import Finding
     from tidegate.settings import Settings
 
 
@@ -34,6 +35,12 @@ class CrawlSystem(System):
         from tidegate.systems.crawl.plugin import CrawlPlugin
 
         return [lambda: CrawlPlugin(settings).sites]
+
+    def doctor_checks(self) -> "Mapping[str, Callable[[Settings], AsyncIterator[Finding]]]":
+        """Check of the connections to sites."""
+        from tidegate.systems.crawl import doctor
+
+        return {"crawl": doctor.upstreams}
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:

@@ -1,13 +1,14 @@
 """Declares GitHub to the application."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tidegate.system import Command, Context, OpenSystem, System
 
 if TYPE_CHECKING:
+    from tidegate.core.findings import Finding
     from tidegate.settings import Settings
 
 
@@ -33,6 +34,12 @@ class GithubSystem(System):
         from tidegate.systems.github.settings import VARIABLE
 
         return [lambda: GithubPlugin(settings).check(os.environ.get(VARIABLE))]
+
+    def doctor_checks(self) -> "Mapping[str, Callable[[Settings], AsyncIterator[Finding]]]":
+        """Checks of the credentials and of the connection to GitHub."""
+        from tidegate.systems.github import doctor
+
+        return {"credentials": doctor.credentials, "github": doctor.upstream}
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:

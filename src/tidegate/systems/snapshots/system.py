@@ -1,12 +1,13 @@
 """Declares the system `snapshots` to the application."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tidegate.system import Command, Context, OpenSystem, System
 
 if TYPE_CHECKING:
+    from tidegate.core.findings import Finding
     from tidegate.settings import Settings
 
 
@@ -41,6 +42,12 @@ class SnapshotSystem(System):
                 await open_kafka(ours.kafka).close()
 
         return [lambda: by_name(configured_kinds(settings)), check_transport]
+
+    def doctor_checks(self) -> "Mapping[str, Callable[[Settings], AsyncIterator[Finding]]]":
+        """Checks of Kafka, the archive and the upstream."""
+        from tidegate.systems.snapshots import doctor
+
+        return {"kafka": doctor.kafka, "archive": doctor.archive, "snapshots": doctor.upstream}
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:

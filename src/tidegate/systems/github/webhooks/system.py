@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tidegate.system import Api, Context, OpenSystem, System
+from tidegate.core.errors import InvalidSettings
+from tidegate.system import Api, Command, Context, OpenSystem, System
 
 if TYPE_CHECKING:
     from tidegate.runtime.delivery import Handler
@@ -25,6 +26,9 @@ class GithubWebhookSystem(System):
 
     name = "github_webhooks"
     requires = ("collection",)
+    commands = {
+        "github": Command("tidegate.systems.github.webhooks.commands:app", "List deliveries of GitHub's webhooks.")
+    }
     sections = {"github_webhooks": "tidegate.systems.github.webhooks.settings:GithubWebhookSettings"}
 
     @asynccontextmanager
@@ -71,8 +75,10 @@ class OpenWebhooks(OpenSystem):
             return Api(routes=routes.routes()[1:], absent={ADDRESS: UNCONFIGURED})
         return Api(routes=routes.routes())
 
-    def receiving_only(self) -> Api:
-        """Return the route that GitHub calls, and nothing else."""
+    def receiver(self) -> Api:
+        """Return the route that GitHub calls; raises `InvalidSettings` without a secret."""
         from tidegate.systems.github.webhooks.receiver import WebhookRoutes
 
+        if not self.webhooks.settings.secrets:
+            raise InvalidSettings(UNCONFIGURED)
         return Api(routes=WebhookRoutes(self.webhooks, self._context.database).receiving())

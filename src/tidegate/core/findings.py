@@ -30,3 +30,10 @@ def failure(check: str, error: Exception, remedy: str) -> Finding:
     if isinstance(error, ServerRefused):
         return Finding(check, CheckResult.FAILED, redact_text(f"{error.server}: {error.what}"), error.remedy)
     return Finding(check, CheckResult.FAILED, redact_text(str(error)) or type(error).__name__, remedy)
+
+
+def ask_about(variable: str, url: str | None) -> str:
+    """The first thing to check: the configured address, or the data folder of the embedded server."""
+    if url is None:
+        return "Check that the data folder is writable, or set another one in TIDEGATE_DATA_DIR"
+    return f"Check that it is running, and that {variable} is correct"
