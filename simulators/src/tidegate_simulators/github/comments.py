@@ -16,6 +16,8 @@ class Comments:
         self.parents = array("I", [0])
         self.created, self.updated = array("q", [0]), array("q", [0])
         self.gone: set[int] = set()
+        self.resolved: set[int] = set()
+        """Review comments of which the thread was resolved."""
         self.authors: dict[int, int] = {}
         if hosts:
             self._generate(count, hosts, end)

@@ -15,8 +15,13 @@ from tidegate_simulators.github.world import World
 
 Json = dict[str, Any]
 DISCUSSIONS = "discussions"
+_LONG_TALK = 23
+"""Comments of a few discussions: more than fit on a page of a collector that reads many discussions at once."""
 OLDEST_FIRST = frozenset({"tags", "branches", "labels", "milestones", "forks", "contributors", "stargazers"})
 """Lists that show the oldest entry first; the others show the newest first."""
+
+MOST_REPLIES = 20
+"""A comment of a discussion has fewer replies than this."""
 
 
 @dataclass
@@ -28,6 +33,18 @@ class Entry:
     updated: int
     is_open: bool = False
     """A workflow run in progress, or an open milestone."""
+    added: int = 0
+    """Comments of a discussion that were written since it was generated."""
+
+    @property
+    def talk(self) -> int:
+        """How many comments a discussion has, apart from replies to them."""
+        generated = _LONG_TALK if self.number % 40 == 13 else 0 if self.number % 7 == 2 else 1 + self.number % 3
+        return generated + self.added
+
+    def replies(self, comment: int) -> int:
+        """How many replies a comment of a discussion has."""
+        return _LONG_TALK // 2 + 1 if self.number % 40 == 13 and comment == 1 else comment % 2
 
 
 @dataclass
@@ -120,8 +137,25 @@ class Extras:
 
     def discussion(self, found: Repository, number: int) -> Json:
         """A discussion in the words of the REST API."""
-        entry = next(entry for entry in self.of(found, DISCUSSIONS) if entry.number == number)
-        return _discussion(self._world, found, entry)
+        return _discussion(self._world, found, self._discussion(found, number))
+
+    def discuss(self, found: Repository, number: int) -> None:
+        """A new comment in a discussion."""
+        entry = self._discussion(found, number)
+        entry.updated, entry.added = self._world.now(), entry.added + 1
+        found.changed()
+
+    def discussion_comment(self, found: Repository, number: int, comment: int, reply: int = 0) -> Json:
+        """A comment of a discussion, or a reply to it, in the words of the REST API."""
+        return _discussion_comment(self._world, found, self._discussion(found, number), comment, reply)
+
+    def talk_of(self, found: Repository, number: int) -> list[list[int]]:
+        """The numbers of replies, 0 for the comment itself, for each comment of a discussion."""
+        entry = self._discussion(found, number)
+        return [list(range(entry.replies(comment) + 1)) for comment in range(1, entry.talk + 1)]
+
+    def _discussion(self, found: Repository, number: int) -> Entry:
+        return next(entry for entry in self.of(found, DISCUSSIONS) if entry.number == number)
 
     def listed(self, found: Repository, name: str) -> list[Json]:
         """A list as it is shown."""
@@ -293,10 +327,11 @@ def _discussion(world: World, found: Repository, entry: Entry) -> Json:
     number = _id(found, entry, "discussion") % _LARGEST_INT
     at, url = iso(entry.updated), f"{profiles.SITE}/{found.full_name}/discussions/{entry.number}"
     author = _someone(world, found, entry)
-    is_question, is_answered = entry.number % 2 == 0, entry.number % 6 == 0
+    is_question, is_answered = entry.number % 2 == 0, entry.number % 6 == 0 and entry.talk > 0
+    answer = _discussion_comment(world, found, entry, 1)
     return {
         "id": number,
-        "node_id": f"D_{number}",
+        "node_id": profiles.node_id("D", discussion_key(found, entry.number)),
         "number": entry.number,
         "title": title(draw(found.key, entry.number, 153)),
         "body": title(draw(found.key, entry.number, entry.updated)),
@@ -318,9 +353,36 @@ def _discussion(world: World, found: Repository, entry: Entry) -> Json:
         "is_answered": is_answered if is_question else None,
         "answer_chosen_at": at if is_answered else None,
         "answer_chosen_by": {"login": found.owner.login} if is_answered else None,
-        "answer": {"id": number + 1, "html_url": f"{url}#discussioncomment-{number + 1}"} if is_answered else None,
+        "answer": {"id": answer["id"], "html_url": answer["html_url"]} if is_answered else None,
         "upvotes": entry.number % 4,
-        "comments": {"total_count": entry.number % 3},
+        "comments": {"total_count": entry.talk},
+    }
+
+
+def discussion_key(found: Repository, number: int) -> int:
+    """The number behind the name of a discussion in GraphQL: its repository, and its own number."""
+    return found.id * 1_000_000 + number
+
+
+def _discussion_comment(world: World, found: Repository, entry: Entry, comment: int, reply: int = 0) -> Json:
+    """A comment, or a reply to it. The author of some was deleted."""
+    code = comment * MOST_REPLIES + reply
+    number = found.id % 2_000 * 1_000_000 + entry.number * 1_000 + code
+    author = world.contributor(draw(found.key, entry.number, code, 154), found.owner)
+    at = iso(entry.created if comment <= entry.talk - entry.added else entry.updated)
+    return {
+        "id": number,
+        "node_id": profiles.node_id("DC", discussion_key(found, entry.number) * 1_000 + code),
+        "discussion_number": entry.number,
+        "reply_to_id": number - reply if reply else None,
+        "body": title(draw(found.key, entry.number, code, 155)),
+        "html_url": f"{profiles.SITE}/{found.full_name}/discussions/{entry.number}#discussioncomment-{number}",
+        "created_at": at,
+        "updated_at": at,
+        "user": None if author is None or code % 11 == 0 else {"login": author.login, "id": author.id},
+        "author_association": "NONE",
+        "is_answer": entry.number % 6 == 0 and comment == 1 and not reply,
+        "upvotes": code % 4,
     }
 
 

@@ -7,15 +7,18 @@ from functools import partial
 from typing import Any
 
 from tidegate_simulators.github import profiles
+from tidegate_simulators.github.comments import Comments
 from tidegate_simulators.github.draws import iso
-from tidegate_simulators.github.extras import DISCUSSIONS, Extras
-from tidegate_simulators.github.items import Items, number_of, pull_id, repository_of
+from tidegate_simulators.github.extras import DISCUSSIONS, MOST_REPLIES, Extras
+from tidegate_simulators.github.items import Items, comment_id, number_of, pull_id, repository_of
 from tidegate_simulators.github.pages import Key, Ordered, decode_cursor, encode_cursor
 from tidegate_simulators.github.repository import Account, Repository, Standing
 from tidegate_simulators.github.threads import Kind
 from tidegate_simulators.github.world import World
 
-CONNECTIONS = frozenset({"comments", "discussions", "pullRequests", "reviews", "repositories"})
+CONNECTIONS = frozenset(
+    {"comments", "discussions", "pullRequests", "replies", "reviews", "reviewThreads", "repositories"}
+)
 _LARGEST_INT = 2**31 - 1
 
 Arguments = Mapping[str, Any]
@@ -113,6 +116,11 @@ class Schema:
             number = int.from_bytes(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
         except ValueError:
             number, prefix = -1, ""
+        if prefix in ("D", "DC"):
+            shown = self._discussion_node(prefix, number)
+            if shown is not None:
+                return shown
+            raise FieldProblem("NOT_FOUND", f"Could not resolve to a node with the global id of '{name}'")
         found = self._world.repository_by_id(number if prefix == "R" else repository_of(number))
         if found is not None and found.standing is Standing.PUBLIC:
             if prefix == "R":
@@ -120,6 +128,16 @@ class Schema:
             if prefix == "PR" and found.threads.has(number_of(number)):
                 return self._pull(found, number_of(number))
         raise FieldProblem("NOT_FOUND", f"Could not resolve to a node with the global id of '{name}'")
+
+    def _discussion_node(self, prefix: str, key: int) -> Node | None:
+        """A discussion or a comment of one, by the number behind its name; see `extras.discussion_key`."""
+        whole, code = divmod(key, 1_000) if prefix == "DC" else (key, 0)
+        found, number = self._world.repository_by_id(whole // 1_000_000), whole % 1_000_000
+        if found is None or found.standing is not Standing.PUBLIC or not found.has_discussions:
+            return None
+        if number not in {entry.number for entry in self._extras.of(found, DISCUSSIONS)}:
+            return None
+        return self._discussion_comment(found, number, code) if code else self._discussion(found, number)
 
     def _repository(self, found: Repository) -> Node:
         return Node(
@@ -184,8 +202,8 @@ class Schema:
 
     def _discussion(self, found: Repository, number: int) -> Node:
         shown = self._extras.discussion(found, number)
-        category, answer, comments = shown["category"], shown["answer"], shown["comments"]
-        author = None if shown["user"] is None else self._user(self._world.account(shown["user"]["login"]))
+        category, answer = shown["category"], shown["answer"]
+        author = self._shown_user(shown)
         by = None if shown["answer_chosen_by"] is None else self._user(found.owner)
         return Node(
             "Discussion",
@@ -219,9 +237,48 @@ class Schema:
                 "answerChosenBy": by,
                 "answer": None if answer is None else Node("DiscussionComment", _comment(answer)),
                 "upvoteCount": shown["upvotes"],
-                "comments": Node("DiscussionCommentConnection", {"totalCount": comments["total_count"]}),
+                "comments": partial(self._discussion_comments, found, number),
             },
         )
+
+    def _discussion_comments(self, found: Repository, number: int, args: Arguments) -> Node:
+        codes = [MOST_REPLIES * (n + 1) for n in range(len(self._extras.talk_of(found, number)))]
+        return self._talk(found, number, codes, args)
+
+    def _replies(self, found: Repository, number: int, code: int, args: Arguments) -> Node:
+        comment, reply = divmod(code, MOST_REPLIES)
+        replies = [] if reply else self._extras.talk_of(found, number)[comment - 1][1:]
+        return self._talk(found, number, [code + each for each in replies], args)
+
+    def _talk(self, found: Repository, number: int, codes: list[int], args: Arguments) -> Node:
+        entries = Ordered(codes, lambda code: (code, 0), descending=False)
+
+        def make(code: int) -> Node:
+            return self._discussion_comment(found, number, code)
+
+        return connection("DiscussionCommentConnection", entries, make, args)
+
+    def _discussion_comment(self, found: Repository, number: int, code: int) -> Node:
+        shown = self._extras.discussion_comment(found, number, *divmod(code, MOST_REPLIES))
+        return Node(
+            "DiscussionComment",
+            {
+                "id": shown["node_id"],
+                "databaseId": shown["id"],
+                "body": shown["body"],
+                "url": shown["html_url"],
+                "createdAt": shown["created_at"],
+                "updatedAt": shown["updated_at"],
+                "author": self._shown_user(shown),
+                "authorAssociation": shown["author_association"],
+                "isAnswer": shown["is_answer"],
+                "upvoteCount": shown["upvotes"],
+                "replies": partial(self._replies, found, number, code),
+            },
+        )
+
+    def _shown_user(self, shown: Mapping[str, Any]) -> Node | None:
+        return None if shown["user"] is None else self._user(self._world.account(shown["user"]["login"]))
 
     def _pull(self, found: Repository, number: int) -> Node:
         threads, shown = found.threads, self._items.pull(found, number)
@@ -243,11 +300,49 @@ class Schema:
                 "author": self._user(self._items.author(found, number)),
                 "repository": partial(self._repository_again, found),
                 "reviews": partial(self._reviews, found, number),
+                "reviewThreads": partial(self._review_threads, found, number),
             },
         )
 
+    def _review_threads(self, found: Repository, number: int, args: Arguments) -> Node:
+        """Each review comment begins a thread, since none of this world is a reply."""
+        by_pull = found.view("review comments by pull", lambda: _grouped(found.review_comments))
+        entries = Ordered(by_pull.get(number, []), lambda o: (o, 0), descending=False)
+        return connection("PullRequestReviewThreadConnection", entries, lambda o: self._review_thread(found, o), args)
+
+    def _review_thread(self, found: Repository, ordinal: int) -> Node:
+        shown = self._items.review_thread(found, ordinal)
+        return Node(
+            "PullRequestReviewThread",
+            {
+                "id": shown["id"],
+                "isResolved": shown["is_resolved"],
+                "isOutdated": shown["is_outdated"],
+                "isCollapsed": shown["is_collapsed"],
+                "path": shown["path"],
+                "line": shown["line"],
+                "startLine": shown["start_line"],
+                "originalLine": shown["original_line"],
+                "diffSide": shown["diff_side"],
+                "subjectType": shown["subject_type"],
+                "resolvedBy": self._user(found.owner) if shown["resolved_by"] is not None else None,
+                "comments": partial(self._thread_comments, found, ordinal),
+            },
+        )
+
+    def _thread_comments(self, found: Repository, ordinal: int, args: Arguments) -> Node:
+        entries = Ordered([ordinal], lambda o: (o, 0), descending=False)
+        return connection("PullRequestReviewCommentConnection", entries, lambda o: self._line_comment(found, o), args)
+
+    def _line_comment(self, found: Repository, ordinal: int) -> Node:
+        shown, number = self._items.review_comment(found, ordinal), comment_id(found, ordinal)
+        return Node(
+            "PullRequestReviewComment",
+            {"id": shown["node_id"], "databaseId": database_id(number), "fullDatabaseId": str(number)},
+        )
+
     def _reviews(self, found: Repository, number: int, args: Arguments) -> Node:
-        by_pull: dict[int, list[int]] = found.view("reviews by pull", lambda: _grouped(found))
+        by_pull: dict[int, list[int]] = found.view("reviews by pull", lambda: _grouped(found.reviews))
         entries = Ordered(by_pull.get(number, []), lambda o: (o, 0), descending=False)
         return connection("PullRequestReviewConnection", entries, lambda o: self._review(found, o), args)
 
@@ -282,10 +377,10 @@ def _comment(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {"databaseId": shown["id"], "url": shown["html_url"]}
 
 
-def _grouped(found: Repository) -> dict[int, list[int]]:
+def _grouped(said: Comments) -> dict[int, list[int]]:
     groups: dict[int, list[int]] = {}
-    for ordinal in found.reviews.ordinals():
-        groups.setdefault(found.reviews.parents[ordinal], []).append(ordinal)
+    for ordinal in said.ordinals():
+        groups.setdefault(said.parents[ordinal], []).append(ordinal)
     return groups
 
 

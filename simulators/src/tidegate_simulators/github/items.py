@@ -201,6 +201,24 @@ class Items:
             "in_reply_to_id": None,
         }
 
+    def review_thread(self, repository: Repository, ordinal: int) -> Json:
+        """The thread that a review comment begins, with names like those of the REST API."""
+        comment, bits = self.review_comment(repository, ordinal), draw(repository.key, ordinal, 60)
+        is_resolved = ordinal in repository.review_comments.resolved
+        return {
+            "id": node_id("PRRT", comment_id(repository, ordinal)),
+            "is_resolved": is_resolved,
+            "is_outdated": bits % 5 == 0,
+            "is_collapsed": is_resolved,
+            "path": comment["path"],
+            "line": None if bits % 5 == 0 else comment["line"],
+            "start_line": None,
+            "original_line": comment["line"],
+            "diff_side": comment["side"],
+            "subject_type": "LINE",
+            "resolved_by": {"login": repository.owner.login, "id": repository.owner.id} if is_resolved else None,
+        }
+
     def review(self, repository: Repository, ordinal: int) -> Json:
         """A review of a pull request."""
         said = repository.reviews

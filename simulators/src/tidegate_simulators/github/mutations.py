@@ -19,6 +19,7 @@ OPERATIONS = (
     "edit_comment", "delete_comment", "delete_issue", "transfer_issue", "push", "push_late", "rename", "transfer",
     "rename_user", "disable_issues", "enable_issues", "make_private", "make_public", "delete", "take_down", "block",
     "star", "require_sign_on", "recreate", "disable_discussions", "enable_discussions",
+    "resolve_thread",
 )  # fmt: skip
 
 
@@ -279,6 +280,12 @@ class Mutations:
     def enable_issues(self, repo: str) -> None:
         """Enable the issues of a repository again."""
         self._set(repo, "edited", has_issues=True)
+
+    def resolve_thread(self, repo: str, ordinal: int) -> None:
+        """Resolve the thread that a review comment began. The pull request does not count as changed."""
+        found = self._repository(repo)
+        found.review_comments.resolved.add(ordinal)
+        found.changed()
 
     def disable_discussions(self, repo: str) -> None:
         """Disable the discussions of a repository: GraphQL shows none from now on."""
