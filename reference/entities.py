@@ -54,7 +54,14 @@ _COSTS: Mapping[ListOrder, tuple[str, str, str, str]] = {
         "1 for each item, and 1 for each further 100 details of it",
         "0",
         "1 for each new or changed item",
-        "deletions, and details of items that were collected before the kind was selected, before a full run",
+        "deletions; details of items that were collected before the kind was selected, before a full run",
+    ),
+    ListOrder.BATCHES: (
+        "5 GraphQL points for each 50 items, and 1 for each further 50 details of one of them",
+        "0",
+        "as at first, for new or changed items",
+        "deletions; changes that leave the item unchanged; details of items that were collected before the kind was "
+        "selected, before a full run",
     ),
 }
 _SINGLE = ("1, and 1 for each answer that it is being computed", "0", "1", "-")

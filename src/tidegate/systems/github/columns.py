@@ -184,10 +184,23 @@ TIMELINE_EVENT = (
 DISCUSSION = (
     *(ID, whole("number"), text("title"), text("text", "body"), *AUTHOR, text("author_association")),
     *(text("category", "category", "name"), truth("is_answered"), time("answer_chosen_at")),
-    *(text("answer_chosen_by_login", "answer_chosen_by", "login"), truth("closed"), time("closed_at")),
+    *(text("answer_chosen_by_login", "answer_chosen_by", "login"), whole("answer_id", "answer", "id")),
+    *(truth("closed"), time("closed_at")),
     *(text("state_reason"), truth("locked"), whole("upvotes"), whole("comments", "comments", "total_count")),
     *TIMES,
     URL,
+)
+
+DISCUSSION_COMMENT = (
+    *(ID, whole("discussion_number"), whole("reply_to_id"), text("text", "body"), *AUTHOR),
+    *(text("author_association"), truth("is_answer"), whole("upvotes"), *TIMES, URL),
+)
+
+REVIEW_THREAD = (
+    *(whole("pull_request_number"), truth("is_resolved"), truth("is_outdated"), truth("is_collapsed"), text("path")),
+    *(whole("line"), whole("start_line"), whole("original_line"), text("diff_side"), text("subject_type")),
+    *(text("resolved_by_login", "resolved_by", "login"), whole("resolved_by_id", "resolved_by", "id")),
+    *(whole("review_comment_id"), whole("comments", "comments", "total_count")),
 )
 
 MEMBER = (ID, text("login"), text("type"), truth("site_admin"))

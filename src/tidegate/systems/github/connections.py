@@ -12,7 +12,7 @@ from tidegate.engine.items import read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
-from tidegate.systems.github import items, kinds
+from tidegate.systems.github import details, items, kinds
 from tidegate.systems.github.graphql_answers import STUCK, PageInfo, read_node
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import RepositoryScope, format_upstream_time
@@ -54,11 +54,23 @@ class ConnectionState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=
         return self.known or self.since
 
 
+class _Count(msgspec.Struct):
+    total_count: int
+
+
 class _ConnectionItem(msgspec.Struct):
     """The fields of an item that the reader needs; the rest is stored unchanged."""
 
     id: int
     updated_at: str
+    node_id: str | None = None
+    number: int | None = None
+    comments: _Count | None = None
+
+    @property
+    def has_details(self) -> bool:
+        """Whether there may be comments."""
+        return self.comments is None or self.comments.total_count > 0
 
 
 class _Items(msgspec.Struct, rename="camel"):
@@ -90,22 +102,26 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     # By the upstream's clock, and a little earlier: an item that changes now may be missing on this page.
     began = current.began or format_upstream_time((answer.date or answer.received_at) - _MARGIN)
     state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
-    documents = [
-        document
+    changed = [
+        (item, document)
         for item, document in zip(found.read, found.documents, strict=True)
         if state.floor is None or item.updated_at >= state.floor
     ]
+    documents = [document for _, document in changed]
+    with_details = [msgspec.structs.asdict(item) for item, _ in changed if item.has_details]
+    jobs = details.jobs_of(task, state.repository, state.details, with_details)
     # A page of which no item could be read says nothing about the rest.
     is_known = state.floor is not None and bool(found.read) and found.read[-1].updated_at < state.floor
     if page.page_info.has_next_page and not is_known:
         # A cursor that does not move would request the same page forever.
         if page.page_info.is_stuck(current.after):
-            return Reading(documents=documents, skipped=[*found.skipped, STUCK])
-        return Reading(documents=documents, skipped=found.skipped, follow_ups=[_job(task, state)])
+            return Reading(documents=documents, skipped=[*found.skipped, STUCK], follow_ups=jobs)
+        return Reading(documents=documents, skipped=found.skipped, follow_ups=[*jobs, _job(task, state)])
     reaches = state.since if state.known is None else state.reaches
     return Reading(
         documents=documents,
         skipped=found.skipped,
+        follow_ups=jobs,
         # Only a list that was read from its beginning to its end shows which items are gone.
         completed=[task.listing(kinds.DOCUMENTS[task.spec.kind])] if state.floor is None else [],
         cursor=Cursor(timestamp=began, cursor=reaches),

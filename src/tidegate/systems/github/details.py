@@ -16,8 +16,8 @@ from tidegate.engine.items import read_items
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
-from tidegate.systems.github import items, kinds
-from tidegate.systems.github.kinds import Kind
+from tidegate.systems.github import batches, items, kinds
+from tidegate.systems.github.kinds import Kind, ListOrder
 from tidegate.systems.github.limits import explain
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import ListedRepository, State
@@ -46,13 +46,17 @@ def jobs_of(
     """The jobs that read the details of new or changed items, for those `wanted` kinds that belong to this list."""
     if repository is None:
         return []
-    return [
-        job
-        for kind in wanted
-        if kinds.REGISTRY[kind].parent == task.spec.kind
-        for item in found
-        if (job := _first_job(task, kind, repository, item)) is not None
-    ]
+    jobs = list[JobSpec]()
+    for kind in wanted:
+        declared = kinds.REGISTRY[kind]
+        if declared.parent != task.spec.kind:
+            continue
+        if declared.order is ListOrder.BATCHES:
+            jobs += batches.jobs_of(task, kind, repository, found)
+        else:
+            each = (_first_job(task, kind, repository, item) for item in found)
+            jobs += [job for job in each if job is not None]
+    return jobs
 
 
 def are_wanted(kind: str, wanted: Iterable[str]) -> bool:

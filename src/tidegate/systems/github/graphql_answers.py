@@ -4,7 +4,7 @@ A node that is null or has an unexpected shape is skipped. The lists and their p
 without them is not an empty list.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -43,6 +43,7 @@ class GraphqlError(msgspec.Struct, rename="camel"):
 
 class _Data(msgspec.Struct, rename="camel"):
     node: msgspec.Raw = _NULL
+    nodes: msgspec.Raw = _NULL
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -50,15 +51,19 @@ class _Envelope(msgspec.Struct, rename="camel"):
     errors: list[GraphqlError] | None = None
 
 
-def read_node(answer: Answer, *, missing: Verdict = Verdict.GONE) -> msgspec.Raw | Reading:
+def read_node(
+    answer: Answer, *, missing: Verdict = Verdict.GONE, field: Literal["node", "nodes"] = "node"
+) -> msgspec.Raw | Reading:
     """Return the JSON of the requested node, or the meaning of the errors; `missing` if the node does not exist.
+
+    With the field `nodes` it is the list of the requested nodes, with null for each that does not exist.
 
     Incomplete data is requested again, unless the errors are permanent: then it is returned as it is.
     """
     envelope = msgspec.json.decode(answer.body, type=_Envelope)
     problems, node = envelope.errors or [], None
-    if envelope.data is not None and envelope.data.node != _NULL:
-        node = envelope.data.node
+    if envelope.data is not None and getattr(envelope.data, field) != _NULL:
+        node = getattr(envelope.data, field)
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
     # GraphQL answers 200 with partial data. A temporary error would leave gaps that look like deletions.
     if problems and (node is None or not are_permanent):

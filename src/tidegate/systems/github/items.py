@@ -22,6 +22,7 @@ class Item(msgspec.Struct):
     id: int
     updated_at: str | None = None
     number: int | None = None
+    node_id: str | None = None
     url: str | None = None
     """URL of the item, which contains the current name of its repository."""
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents.export.columns import Column
-from tidegate.systems.github import columns
+from tidegate.systems.github import columns, selections
 
 USER_BASIC = "USER_BASIC"
 USER_EVENTS = "USER_EVENTS"
@@ -41,6 +41,8 @@ REPO_COMMIT_DETAILS = "REPO_COMMIT_DETAILS"
 REPO_BRANCH_COMMITS = "REPO_BRANCH_COMMITS"
 REPO_TIMELINES = "REPO_TIMELINES"
 REPO_DISCUSSIONS = "REPO_DISCUSSIONS"
+REPO_DISCUSSION_COMMENTS = "REPO_DISCUSSION_COMMENTS"
+REPO_REVIEW_THREADS = "REPO_REVIEW_THREADS"
 ORG_MEMBERS = "ORG_MEMBERS"
 ORG_TEAMS = "ORG_TEAMS"
 
@@ -59,6 +61,7 @@ class ListOrder(StrEnum):
     PAGES = "pages"  # all pages, each with its own ETag: only pages that changed are read again
     NEWEST = "newest"  # appended only, the newest first; ETag of the first page, stops at what the last run knew
     DETAILS = "details"  # a list of its own for each new or changed item of the parent
+    BATCHES = "batches"  # GraphQL: details of many new or changed items of the parent at once
     CONNECTION = "connection"  # GraphQL, the last change first; costs a query each time, since queries have no ETag
     PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped if that did not change
 
@@ -90,7 +93,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     item: str | None = None
     """Field that identifies an item of the parent, for `DETAILS`."""
     fields: Mapping[str, str] = {}
-    """Fields of each document that the item of the parent has, for `DETAILS`: by the name in the document."""
+    """Fields of each document that the item of the parent has, for `DETAILS` and `BATCHES`: by the name in the
+    document."""
     is_in_repository: bool = True
     is_in_organization: bool = False
     identity: Sequence[str] = ("id",)
@@ -108,10 +112,16 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     is_single: bool = False
     """Whether the answer is one document instead of a list."""
     connection: str | None = None
-    """Field of a repository in GraphQL that has the list, for `CONNECTION`."""
+    """Field in GraphQL that has the list: of a repository for `CONNECTION`, of the item of the parent for `BATCHES`."""
     selection: str | None = None
-    """Fields of an item of the connection, under the names that the REST API has for them; `id` and `updated_at` must
-    be among them."""
+    """Fields of an item of the connection, under the names that the REST API has for them; `id` must be among them, and
+    `updated_at` for `CONNECTION`, `node_id` for `BATCHES`."""
+    node: str | None = None
+    """Type of the item of the parent in GraphQL, for `BATCHES`."""
+    replies: tuple[str, str] | None = None
+    """Type of an item in GraphQL and its connection of replies, which become documents of the same kind."""
+    derived: Mapping[str, tuple[str | int, ...]] = {}
+    """Fields of each document that are numbers given as text, and where they are in an item, for `BATCHES`."""
     enabled_by: str | None = None
     """Field of the repository that says whether it has the list, such as `has_issues`; if it is false, the list is
     not requested, and its documents are marked as gone."""
@@ -355,17 +365,36 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             document="discussion",
             columns=columns.DISCUSSION,
             connection="discussions",
-            selection="""
-                id: databaseId node_id: id number title body html_url: url
-                created_at: createdAt updated_at: updatedAt closed closed_at: closedAt state_reason: stateReason
-                locked active_lock_reason: activeLockReason author_association: authorAssociation
-                user: author { login ... on User { id: databaseId } ... on Bot { id: databaseId } }
-                category { node_id: id name slug is_answerable: isAnswerable }
-                is_answered: isAnswered answer_chosen_at: answerChosenAt answer_chosen_by: answerChosenBy { login }
-                answer { id: databaseId html_url: url }
-                upvotes: upvoteCount comments(first: 1) { total_count: totalCount }
-            """,
+            selection=selections.DISCUSSION,
             enabled_by="has_discussions",
+            bucket="graphql",
+        ),
+        REPO_DISCUSSION_COMMENTS: Kind(
+            name="discussion-comments",
+            order=ListOrder.BATCHES,
+            group=KindGroup.NAMED,
+            document="discussion_comment",
+            columns=columns.DISCUSSION_COMMENT,
+            parent=REPO_DISCUSSIONS,
+            node="Discussion",
+            connection="comments",
+            selection=selections.DISCUSSION_COMMENT,
+            replies=("DiscussionComment", "replies"),
+            fields={"discussion_number": "number"},
+            bucket="graphql",
+        ),
+        REPO_REVIEW_THREADS: Kind(
+            name="review-threads",
+            order=ListOrder.BATCHES,
+            group=KindGroup.NAMED,
+            document="review_thread",
+            columns=columns.REVIEW_THREAD,
+            parent=REPO_PRS,
+            node="PullRequest",
+            connection="reviewThreads",
+            selection=selections.REVIEW_THREAD,
+            fields={"pull_request_number": "number"},
+            derived={"review_comment_id": ("comments", "nodes", 0, "id")},
             bucket="graphql",
         ),
         ORG_MEMBERS: Kind(
@@ -400,7 +429,7 @@ ALL = CONVERSATIONS | {kind for kind, declared in REGISTRY.items() if declared.g
 OF_ORGANIZATIONS = tuple(kind for kind, declared in REGISTRY.items() if declared.is_in_organization)
 """The kinds that begin with an organization."""
 
-DETAILS = tuple(kind for kind, declared in REGISTRY.items() if declared.order is ListOrder.DETAILS)
+DETAILS = tuple(kind for kind, declared in REGISTRY.items() if declared.order in (ListOrder.DETAILS, ListOrder.BATCHES))
 """The kinds that are read for single items of another kind."""
 
 OF_REPOSITORIES = (

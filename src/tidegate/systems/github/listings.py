@@ -94,7 +94,7 @@ class Lists:
         state = _begun(task, answer, page.read)
         reading = self._read(task, state, page, following)
         changed = [
-            {"number": item.number, "updated_at": item.updated_at}
+            {"number": item.number, "node_id": item.node_id, "updated_at": item.updated_at}
             for item in page.read
             if state.known is None or item.updated_at is None or item.updated_at >= state.known
         ]

@@ -21,7 +21,7 @@ class Relation(NamedTuple):
 _BY_NAME: Mapping[str, Relation] = {
     **{
         name: Relation((name,), USER, ("github_id",))
-        for name in ("user_id", "author_id", "committer_id", "actor_id", "owner_id")
+        for name in ("user_id", "author_id", "committer_id", "actor_id", "owner_id", "resolved_by_id")
     },
     "repo_id": Relation(("repo_id",), REPOSITORY, ("github_id",)),
     "issue_number": Relation(("resource_key", "issue_number"), "issue", ("resource_key", "number")),
@@ -29,6 +29,10 @@ _BY_NAME: Mapping[str, Relation] = {
         ("resource_key", "pull_request_number"), "pull_request", ("resource_key", "number")
     ),
     "pull_request_review_id": Relation(("pull_request_review_id",), "review", ("github_id",)),
+    "review_comment_id": Relation(("review_comment_id",), "review_comment", ("github_id",)),
+    "discussion_number": Relation(("resource_key", "discussion_number"), "discussion", ("resource_key", "number")),
+    "reply_to_id": Relation(("reply_to_id",), "discussion_comment", ("github_id",)),
+    "answer_id": Relation(("answer_id",), "discussion_comment", ("github_id",)),
     "in_reply_to_id": Relation(("in_reply_to_id",), "review_comment", ("github_id",)),
 }
 _IN_REPOSITORY = {

@@ -8,6 +8,7 @@ import msgspec
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
 from tidegate.systems.github import (
+    batches,
     commits,
     connections,
     details,
@@ -59,6 +60,7 @@ class GithubSource:
             ListOrder.PAGES: pages,
             ListOrder.NEWEST: pages,
             ListOrder.DETAILS: details,
+            ListOrder.BATCHES: batches,
         }
 
     def kinds_to_collect(self, subject: Subject) -> frozenset[str]:
