@@ -29,8 +29,10 @@ from bench import (
     resume,
     room_requests,
     room_watchers,
+    scaling,
     service_level,
     sizes,
+    sizing,
     snapshot_reads,
     snapshot_waiters,
     stream,
@@ -40,9 +42,11 @@ from bench import (
     warehouse,
     watchers,
 )
-from bench.figures import Section, machine, write
+from bench.figures import Section, keep, machine, write
 from tidegate.core.telemetry.logs import configure_logs
 
+KEPT = {"scaling", "interference"}
+"""Parts whose section is replaced in the results also when they are measured alone."""
 PARTS = {
     "stream": stream.measure,
     "gate": gate.measure,
@@ -76,6 +80,7 @@ PARTS = {
     "watchers": watchers.measure,
     "takeover": takeover.measure,
     "sync": warehouse.measure,
+    "scaling": scaling.measure,
     "idle": idle.measure,
     "cli-start": cli_start.measure,
 }
@@ -87,8 +92,12 @@ async def main(wanted: list[str]) -> None:
         section = await PARTS[name]()
         print(section.text(), flush=True)
         sections.append(section)
+        if name in KEPT:
+            keep(section)
     if wanted == list(PARTS):
         write(sections)
+    if wanted == list(PARTS) or "scaling" in wanted:
+        sizing.write()
 
 
 if __name__ == "__main__":

@@ -90,16 +90,16 @@ class Meters:
 
     async def _readings(self) -> _Readings:
         at_s, client_s, statements = time.perf_counter(), time.process_time(), self._statements
-        sql_s = 0.0 if self._sql_pid is None else _cpu_of_tree_s(self._sql_pid)
+        sql_s = 0.0 if self._sql_pid is None else cpu_of_tree_s(self._sql_pid)
         cpu, stats = await self._valkey.execute("INFO", "cpu"), await self._valkey.execute("INFO", "commandstats")
         valkey_s = sum(float(cpu[f"used_cpu_{kind}"]) for kind in ("user", "sys"))
         commands = sum(int(stat["calls"]) for stat in stats.values())
         is_postgres = self._database.dialect == "postgresql"
-        wal = await self._database.read(_wal_position) if is_postgres else 0
+        wal = await self._database.read(wal_position) if is_postgres else 0
         return _Readings(at_s, client_s, sql_s, valkey_s, statements, commands, wal)
 
 
-def _cpu_of_tree_s(pid: int) -> float:
+def cpu_of_tree_s(pid: int) -> float:
     """CPU time of the descendants of a process, with those that ended."""
     total = 0.0
     for process in psutil.Process(pid).children(recursive=True):
@@ -108,6 +108,6 @@ def _cpu_of_tree_s(pid: int) -> float:
     return total
 
 
-def _wal_position(tx: Transaction) -> int:
+def wal_position(tx: Transaction) -> int:
     position = tx.execute(text("SELECT pg_current_wal_insert_lsn() - '0/0'")).scalar_one()
     return int(position)

@@ -12,6 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
+from zlib import crc32
 
 import uvloop
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -30,7 +33,7 @@ from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.process import build_process
 from tidegate.settings import Settings
-from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.documents import Document, SqlDocuments
 
 JOBS, LISTS, PER_PAGE = 40_000, 20, 1000
 TARGETS: dict[SqlName, int] = {"sqlite": 15_000, "postgres": 8_000}
@@ -46,22 +49,27 @@ ANSWER = Answer(
     body=b"{}",
     elapsed_ms=0.0,
 )
+_TEXT = "".join(Random(1).choices(ascii_lowercase, k=20_000))
+"""Text that does not compress to nothing, as a repeated letter would."""
 REQUEST = Request(url="http://nowhere.test/", purpose="bench")
 
 
 class NoNetwork:
-    """A source and its upstream: lists are read page by page, and each page finds a thousand jobs, done at once."""
+    """A source and its upstream: lists are read page by page, and each page finds a thousand jobs, done at once.
 
-    name = "bench"
+    Each of these jobs finds so many documents of 1 KB.
+    """
+
     planning_kinds = frozenset({"LIST"})
 
-    def __init__(self, jobs: int) -> None:
-        self._pages = jobs // LISTS // PER_PAGE
-        self.total = LISTS * self._pages * (PER_PAGE + 1)
+    def __init__(self, jobs: int, *, lists: int = LISTS, name: str = "bench", documents: int = 0) -> None:
+        self.name, self._lists, self._documents = name, lists, documents
+        self._pages = jobs // lists // PER_PAGE
+        self.total = lists * self._pages * (PER_PAGE + 1)
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         del subject
-        return [JobSpec(kind="LIST", resource=f"list:{n}", page="0") for n in range(LISTS)]
+        return [JobSpec(kind="LIST", resource=f"list:{n}", page="0") for n in range(self._lists)]
 
     def request(self, task: Task, secret: str) -> Request:
         del task, secret
@@ -69,13 +77,20 @@ class NoNetwork:
 
     def read(self, task: Task, answer: Answer) -> Reading:
         del answer
+        resource = task.spec.resource
         if task.spec.kind == "DO":
-            return Reading(allowance=SAID)
-        page, resource = int(task.spec.page), task.spec.resource
-        found = [JobSpec(kind="DO", resource=resource, page=f"{page}-{n}") for n in range(PER_PAGE)]
+            return Reading(allowance=SAID, documents=[self._document(task, n) for n in range(self._documents)])
+        page = int(task.spec.page)
+        specs = [JobSpec(kind="DO", resource=resource, page=f"{page}-{n}") for n in range(PER_PAGE)]
         if page + 1 < self._pages:
-            found.append(JobSpec(kind="LIST", resource=resource, page=str(page + 1)))
-        return Reading(follow_ups=found, allowance=SAID)
+            specs.append(JobSpec(kind="LIST", resource=resource, page=str(page + 1)))
+        return Reading(follow_ups=specs, allowance=SAID)
+
+    def _document(self, task: Task, number: int) -> Document:
+        resource, name = task.spec.resource, f"{task.user_id}:{task.spec.resource}:{task.spec.page}:{number}"
+        start = crc32(name.encode()) % (len(_TEXT) - 960)
+        body = {"name": name, "text": _TEXT[start : start + 960]}
+        return Document.of("ITEM", name, owner=task.user_id, resource=resource, body=body)
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         del request, permit

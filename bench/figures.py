@@ -1,8 +1,9 @@
 """One measured figure, the target it is held against, and the table of all of them."""
 
 import platform
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -54,6 +55,16 @@ def write(sections: Sequence[Section]) -> None:
     """Keep the table."""
     parts = ["# Results", "", "Made by `make bench`.", "", machine(), "", *(section.text() for section in sections)]
     RESULTS.write_text("\n".join(parts))
+
+
+def keep(section: Section) -> None:
+    """Replace one section of the results, or add it at the end; all others stay as they are."""
+    dated = f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {section.note}".strip()
+    text = replace(section, note=dated).text()
+    kept = RESULTS.read_text()
+    found = re.search(rf"^## {re.escape(section.title)}$.*?(?=^## |\Z)", kept, re.MULTILINE | re.DOTALL)
+    before, after = (kept[: found.start()], kept[found.end() :]) if found else (f"{kept.rstrip()}\n\n", "")
+    RESULTS.write_text(f"{before}{text}\n{after}".rstrip() + "\n")
 
 
 def _cpu_lines() -> list[str]:

@@ -105,7 +105,7 @@ async def serving(folder: Path, valkey_url: str) -> AsyncGenerator[Rival]:
     settings = {"TIDEGATE_DATA_DIR": str(folder), "TIDEGATE_VALKEY_URL": valkey_url, "TIDEGATE_LOG__LEVEL": "warning"}
     settings["TIDEGATE_SNAPSHOTS__GAME__URL"] = "http://127.0.0.1:9"  # a closed port: no refresh is due
     async with open_database(Settings(data_dir=folder)) as database:
-        await database.transaction(_fill, _bodies())
+        await database.transaction(_fill, snapshot_bodies())
     async with running(TIDEGATE, "serve", "--port", "0", "--json", settings=settings) as server:
         yield Rival("tidegate", int(server.said["url"].rpartition(":")[2]), OURS, server.pid)
 
@@ -118,7 +118,7 @@ async def read_continuously(rival: Rival, for_s: float) -> None:
 async def _start(stack: AsyncExitStack, folder: Path, valkey_url: str) -> list[Rival]:
     """All of them, on the same data, with everything read once."""
     ours = await stack.enter_async_context(serving(folder, valkey_url))
-    _fill_peer(folder / "peer.db", _bodies())
+    _fill_peer(folder / "peer.db", snapshot_bodies())
     command = (str(_PEER_PYTHON), str(_PEER), valkey_url, str(folder / "peer.db"))
     peer = await stack.enter_async_context(running(*command))
     rivals = [
@@ -161,11 +161,11 @@ async def _listening(port: int) -> None:
     raise RuntimeError("nginx did not start")
 
 
-def _bodies() -> list[bytes]:
+def snapshot_bodies(subjects: int = SUBJECTS) -> list[bytes]:
     """Snapshots as they are kept, of so many characters."""
     world, kind = World(WorldShape(missing=0)), GameCharacter("http://nowhere.test")
     documents, bodies = Documents(world), list[bytes]()
-    for n in range(1, SUBJECTS + 1):
+    for n in range(1, subjects + 1):
         state = world.state(n, 0)
         assert state is not None
         answer = msgspec.structs.replace(ANSWER, body=b"".join(documents.plain(state)[0]))
