@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test test-all check format lint prose types contract package bench profile chaos soak scenarios docs reference pictures grafana services pins clean
+.PHONY: help install demo dashboard ticketing test test-all check format lint prose types contract package bench profile chaos simulation soak scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -88,6 +88,9 @@ chaos: install ## Kill processes and lose servers in mid-work, and see that noth
 		case $$campaign in collection) module=chaos ;; *) module=chaos.$$campaign ;; esac; \
 		$(BIN)/python -m $$module $(ARGS) || failed="$$failed $$campaign"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+simulation: install ## Simulate 100 workers and 10,000 credentials with faults on a virtual clock (ARGS='--seed 7 --credentials 1000').
+	@$(BIN)/python -m chaos.simulation $(ARGS)
 
 soak: install ## Run all systems under load and random faults for 30 minutes, and compare everything (ARGS='--minutes 5 --database sqlite').
 	@$(BIN)/python -m chaos.soak $(ARGS)
