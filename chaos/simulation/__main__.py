@@ -11,7 +11,7 @@ import uvloop
 
 from chaos.simulation.fleet import Fleet, Plan, Report
 from tidegate.connections import open_valkey
-from tidegate.core.telemetry.logs import configure
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.settings import Settings
 
 
@@ -50,5 +50,5 @@ def _plan() -> Plan:
 
 
 if __name__ == "__main__":
-    configure(level="error")
+    configure_logs(level="error")
     sys.exit(main())
