@@ -70,6 +70,7 @@ def views(run: dict[str, Any]) -> list[View]:
         View(f"#/runs/{run['id']}", run["login"], table("Progress by kind of job"), "run"),  # first: it ends soon
         View("#/", "Overview", ".tile-value", "overview", "overview-dark", "phone", moment=waits, is_whole=True),
         View("#/runs", "Runs", table("Runs")),
+        View("#/subjects", "Subjects", table("Subjects, by id")),
         View("#/quotas", "Quotas", ".chart-box canvas", dark="quotas-dark", moment=used_up),
         View("#/runtime", "Runtime", table("Streams", "jobs"), "runtime"),
         View("#/snapshots", "Snapshots", table("Subjects by freshness", "fresh"), "snapshots"),

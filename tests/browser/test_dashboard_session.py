@@ -23,6 +23,7 @@ MOST_STOPS = 40
 """So often at most the Tab key is pressed to get anywhere."""
 PLACES = {
     "r": "Runs",
+    "u": "Subjects",
     "q": "Quotas",
     "d": "Dead letters",
     "s": "Snapshots",

@@ -34,6 +34,7 @@ class CollectionSystem(System):
         "report": Command(f"{_COMMANDS}.report:app", "Print reports: failures, waiting and slow jobs."),
         "runs": Command(f"{_COMMANDS}.runs:app", "List, show, cancel and retry runs."),
         "schedules": Command(f"{_COMMANDS}.schedules:app", "Manage schedules that start runs."),
+        "subjects": Command(f"{_COMMANDS}.subjects:subjects", "List what was collected, with last runs and due times."),
         "sync": Command(f"{_COMMANDS}.sync:sync", "Keep tables in DuckDB, PostgreSQL or files up to date."),
     }
     kept_tables = {
@@ -107,6 +108,7 @@ class OpenCollection(OpenSystem):
         from tidegate.engine.api.run_details import RunDetailReader
         from tidegate.engine.api.runs import RunFeed, RunRoutes
         from tidegate.engine.api.schedules import ScheduleRoutes
+        from tidegate.engine.api.subjects import SubjectRoutes
 
         collection = self.collection
         details = RunDetailReader(collection)
@@ -115,6 +117,7 @@ class OpenCollection(OpenSystem):
             RunRoutes(collection, details, feed),
             JobRoutes(collection),
             ScheduleRoutes(collection),
+            SubjectRoutes(collection),
             CredentialRoutes(collection),
             QuotaRoutes(collection),
             ReportRoutes(collection),

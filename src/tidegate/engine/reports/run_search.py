@@ -25,7 +25,8 @@ from tidegate.storage.sql import Transaction
 MOST_EXAMINED = 20_000
 """Runs that one page examines."""
 _LONGEST_TEXT = 200
-_ESCAPE = "/"
+ESCAPE = "/"
+"""Escapes the wildcards in `pattern_of`."""
 
 
 class RunQuery(NamedTuple):
@@ -105,18 +106,21 @@ def _matches(query: RunQuery) -> list[ColumnElement[bool]]:
     if query.states:
         those.append(func.coalesce(run.status, "").in_(query.states))
     if query.search is not None:
-        pattern = func.lower(_contains(query.search))  # by the server, which lowers the columns too
-        those.append(or_(*(func.lower(text).like(pattern, escape=_ESCAPE) for text in (run.login, run.user_id))))
+        pattern = func.lower(pattern_of(query.search))  # by the server, which lowers the columns too
+        those.append(or_(*(func.lower(text).like(pattern, escape=ESCAPE) for text in (run.login, run.user_id))))
     return those
 
 
-def _contains(search: str) -> str:
-    """The pattern of texts that contain `search`; `%` and `_` in it stand for themselves."""
+def pattern_of(search: str) -> str:
+    """The pattern of texts that contain `search`; `%` and `_` in it stand for themselves.
+
+    Raises `InvalidArgument` for an empty, too long or unprintable text.
+    """
     text = search.strip()
     if not text or len(text) > _LONGEST_TEXT or not text.isprintable():
         raise InvalidArgument("search", search[:_LONGEST_TEXT], f"must be 1 to {_LONGEST_TEXT} printable characters")
-    for special in (_ESCAPE, "%", "_"):
-        text = text.replace(special, _ESCAPE + special)
+    for special in (ESCAPE, "%", "_"):
+        text = text.replace(special, ESCAPE + special)
     return f"%{text}%"
 
 

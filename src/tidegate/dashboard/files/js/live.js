@@ -5,6 +5,7 @@ import { openStream } from "./stream.js";
 import { shared, useShared } from "./state.js";
 import { useCallback, useEffect, useRef, useState } from "./view.js";
 
+const TYPED_FOR_MS = 300;
 const NOTHING_YET = Object.freeze({ value: null, at: null, problem: null });
 const ADDRESSES = {
   overview: "/v1/overview",
@@ -110,6 +111,16 @@ function followRun(id, show) {
     leaving.abort();
     following?.close();
   };
+}
+
+/** The typed text, after a pause in typing. */
+export function useSettled(text) {
+  const [settled, settleText] = useState(text);
+  useEffect(() => {
+    const waiting = setTimeout(() => settleText(text), TYPED_FOR_MS);
+    return () => clearTimeout(waiting);
+  }, [text]);
+  return settled;
 }
 
 function topicOf(name) {

@@ -6,6 +6,7 @@ import { shared, useShared } from "./state.js";
 export const PLACES = [
   { name: "overview", label: "Overview", href: "#/", key: "o", group: "Now" },
   { name: "runs", label: "Runs", href: "#/runs", key: "r", group: "Now" },
+  { name: "subjects", label: "Subjects", href: "#/subjects", key: "u", group: "Now" },
   { name: "quotas", label: "Quotas", href: "#/quotas", key: "q", group: "Now" },
   { name: "dead", label: "Dead letters", short: "Dead", href: "#/dead", key: "d", group: "Now" },
   { name: "snapshots", label: "Snapshots", href: "#/snapshots", key: "s", group: "Systems" },

@@ -1,6 +1,6 @@
 // All runs, newest first, filtered by state, subject and time, in pages; the first page is live.
 
-import { useFetched, useSlowly, useTopic } from "../live.js";
+import { useFetched, useSettled, useSlowly, useTopic } from "../live.js";
 import {
   Action,
   Choice,
@@ -31,7 +31,6 @@ const STATES = [
   ["failed", "Failed"],
   ["canceled", "Canceled"],
 ];
-const TYPED_FOR_MS = 300;
 const ASKED_AGAIN_MS = 3000;
 
 export function Runs({ query }) {
@@ -171,16 +170,6 @@ function StartRun() {
 function severalStarted({ begun, results }) {
   const refused = results.filter((one) => one.status !== 201).map((one) => `${one.login}: ${one.detail}`);
   return [`${begun} of ${results.length} runs have started.`, ...refused].join(" ");
-}
-
-/** The typed text, after a pause in typing. */
-function useSettled(text) {
-  const [settled, settle] = useState(text);
-  useEffect(() => {
-    const waiting = setTimeout(() => settle(text), TYPED_FOR_MS);
-    return () => clearTimeout(waiting);
-  }, [text]);
-  return settled;
 }
 
 function pathOf(state, search, { since, until }) {
