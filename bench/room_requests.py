@@ -5,9 +5,7 @@ signed passes; the peer trusts the name in the request.
 """
 
 import asyncio
-import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,9 +13,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from bench.figures import Figure, Section
-from bench.processes import TIDEGATE, Meter, running
-from bench.read_load import Seen
-from bench.request_load import RequestLoad
+from bench.processes import TIDEGATE, running
+from bench.request_load import RequestLoad, Speed, measure_speed, post, write_requests
 from bench.server import tcp_server
 from tidegate.connections import open_context
 from tidegate.settings import Settings
@@ -40,16 +37,6 @@ class Side(msgspec.Struct, frozen=True):
     pid: int
     requests: dict[str, list[str]]
     """Files with the joins of each turn, and with the places."""
-
-
-class Speed(msgspec.Struct, frozen=True):
-    """The best turn of one server."""
-
-    per_second: float
-    cpu_us: float
-    """CPU time of its process per request."""
-    client: float
-    """How busy the client was."""
 
 
 async def measure() -> Section:
@@ -105,18 +92,14 @@ async def _peer(stack: AsyncExitStack, folder: Path, url: str) -> Side:
 
 
 def _post(path: str, user: str) -> bytes:
-    body = b'{"user":"%b"}' % user.encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return post(path, b'{"user":"%b"}' % user.encode())
 
 
 def _written(folder: Path, name: str, joins: list[list[bytes]], places: list[bytes]) -> dict[str, list[str]]:
-    files: dict[str, list[str]] = {"joins": [], "places": []}
-    for what, requests in [*(("joins", each) for each in joins), ("places", places)]:
-        path = folder / f"{name}-{what}-{len(files[what])}.msgpack"
-        path.write_bytes(msgspec.msgpack.encode(requests))
-        files[what].append(str(path))
-    return files
+    return {
+        "joins": [write_requests(folder / f"{name}-joins-{n}.msgpack", each) for n, each in enumerate(joins)],
+        "places": [write_requests(folder / f"{name}-places.msgpack", places)],
+    }
 
 
 async def _speed(side: Side, what: str, turn: int) -> Speed:
@@ -124,14 +107,7 @@ async def _speed(side: Side, what: str, turn: int) -> Speed:
     load = RequestLoad(
         port=side.port, file=files[turn % len(files)], lines=LINES, for_s=FOR_S, repeats=what == "places"
     )
-    meter = Meter({"it": side.pid})
-    command = (sys.executable, "-m", "bench.request_load", msgspec.json.encode(load).decode())
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-    told, _ = await process.communicate()
-    seen = msgspec.json.decode(told, type=Seen)
-    if seen.refused:
-        raise RuntimeError(f"{side.name} refused {seen.refused} of {len(seen.took_s)} requests")
-    return Speed(seen.per_second, 1e6 * meter.read()["it"] / len(seen.took_s), seen.busy)
+    return await measure_speed(load, side.pid)
 
 
 def _section(best: dict[tuple[str, str], Speed]) -> Section:
@@ -139,7 +115,7 @@ def _section(best: dict[tuple[str, str], Speed]) -> Section:
     for what in ("joins", "places"):
         ours, peer = best[what, "tidegate"], best[what, PEER]
         ratio = ours.per_second / peer.per_second
-        figures += [Figure(f"tidegate: {what}", _shown(ours)), Figure(f"{PEER}: {what}", _shown(peer))]
+        figures += [Figure(f"tidegate: {what}", ours.text()), Figure(f"{PEER}: {what}", peer.text())]
         figures.append(Figure(f"{what}: tidegate / peer", f"{ratio:.2f}x", f"≥ {TARGET:.0f}x", ratio >= TARGET))
     rate = best["places", "tidegate"].per_second
     figures.append(Figure("places per second", f"{rate:,.0f}", f"≥ {PLACES:,}", rate >= PLACES))
@@ -148,10 +124,4 @@ def _section(best: dict[tuple[str, str], Speed]) -> Section:
         figures,
         f"{WAITING:,} visitors in line, {LINES} connections, one process each, the best of {TURNS} turns. The peer "
         "checks no pass and records no sign of life.",
-    )
-
-
-def _shown(speed: Speed) -> str:
-    return (
-        f"{speed.per_second:,.0f}/s, {speed.cpu_us:.0f} µs of its CPU each (the client: {speed.client:.0%} of a core)"
     )
