@@ -16,6 +16,8 @@ from tests.systems.snapshots.deployment import Deployment
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.model import SnapshotSubject, unpack
+from tidegate.systems.snapshots.prefetch.queries import count_subjects, prefetch_status
+from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.topics import freshness_mix
 
@@ -205,6 +207,8 @@ async def test_no_statement_scans_the_whole_table(deployment: Deployment, tmp_pa
         await deployment.database.read(store.read_many, [HERO, MAGE])
         await deployment.database.transaction(store.record_reads, {HERO: NOON})
         await deployment.database.read(freshness_mix, {"character": timedelta(hours=1)}, 1000, 2**30)
+        await deployment.database.read(prefetch_status, PrefetchSettings(), True)
+        await deployment.database.read(count_subjects, PrefetchSettings(), 2, 0)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     with closing(sqlite3.connect(tmp_path / "tidegate.db")) as database:

@@ -15,7 +15,8 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.schema import UtcDateTime
 from tidegate.systems.snapshots import versions
 from tidegate.systems.snapshots.model import SnapshotSubject, digest, pack
-from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Tier, fraction, learn
+from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Tier, learn
+from tidegate.systems.snapshots.sampling import sample_place
 from tidegate.systems.snapshots.tables import snapshot_history, snapshot_status, snapshots
 
 _c = snapshots.c
@@ -23,9 +24,6 @@ LOOK_WITHIN = timedelta(hours=1)
 """After a read, the planner looks at a subject again within this time."""
 RETRYING, FAILED = "RETRYING", "FAILED"
 """States in `snapshot_status`; a subject without a failed refresh has no row."""
-SAMPLE_PLACES = 2**31
-_SAMPLE_SALT = 1
-"""Makes the random order of samples independent of the order in which prefetch spreads subjects."""
 
 
 class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,15 +279,10 @@ class _CurrentRow(msgspec.Struct, frozen=True):
         return None if self.missing_since is not None else self.hash
 
 
-def _sample_place(subject: SnapshotSubject) -> int:
-    """Return the position of a subject in a random order of all subjects, equal in every process."""
-    return int(fraction(subject, _SAMPLE_SALT) * SAMPLE_PLACES)
-
-
 def _lock_rows(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, _CurrentRow]:
     """Insert missing rows, and return all rows locked until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
-    made = [{"kind": each.kind, "key": each.key, "sample_place": _sample_place(each), **empty} for each in subjects]
+    made = [{"kind": each.kind, "key": each.key, "sample_place": sample_place(each), **empty} for each in subjects]
     # A row that does not exist cannot be locked. Inserted in key order like all writes, which avoids deadlocks.
     tx.insert_many(snapshots, made, skip_existing=True)
     columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)

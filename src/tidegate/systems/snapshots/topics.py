@@ -1,12 +1,9 @@
 """The dashboard topic `snapshots`: calls against their limits, freshness, and waiting refreshes.
 
-Freshness is measured on a random sample of bounded size, so its cost does not depend on the number of subjects. Each
-row has a position in a random order (`sample_place`). A sample consists of the rows that follow a random position, with
-an equal share for each kind; the order is circular.
+Freshness is measured on a random sample with an equal share for each kind (see `sampling`).
 """
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -21,8 +18,9 @@ from tidegate.primitives.limiter.settings import ALL, Limit, Rate
 from tidegate.runtime.waiting import DATABASE, TRANSPORT, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
 from tidegate.system import Sample
+from tidegate.systems.snapshots.sampling import random_place, sample
 from tidegate.systems.snapshots.service import Snapshots
-from tidegate.systems.snapshots.store import FAILED, SAMPLE_PLACES
+from tidegate.systems.snapshots.store import FAILED
 from tidegate.systems.snapshots.tables import snapshot_status, snapshots
 from tidegate.systems.snapshots.transports.protocol import GROUPS
 
@@ -56,19 +54,14 @@ def freshness_mix(
     """
     require_positive("most", most)
     share = max(1, most // max(1, len(ttls)))
-    start = random.randrange(SAMPLE_PLACES) if start is None else start  # noqa: S311 - a sample, not a secret
+    start = random_place() if start is None else start
     counts = {"fresh": 0, "stale": 0, "updating": 0, "not_found": 0}
     sampled, is_all = 0, True
     for kind, ttl in ttls.items():
-        those = select(_c.size, _c.last_checked_at, _c.missing_since).where(_c.kind == kind)
-        those = those.order_by(_c.sample_place)
-        rows = list(tx.execute(those.where(_c.sample_place >= start).limit(share)))
-        # The order is circular: continue from its beginning.
-        if len(rows) < share:
-            rows += tx.execute(those.where(_c.sample_place < start).limit(share - len(rows)))
-        for size, checked_at, missing_since in rows:
+        found = sample(tx, kind, (_c.size, _c.last_checked_at, _c.missing_since), share, start)
+        for size, checked_at, missing_since in found.rows:
             counts[_freshness_of(size, checked_at, missing_since, tx.now - ttl)] += 1
-        sampled, is_all = sampled + len(rows), is_all and len(rows) < share
+        sampled, is_all = sampled + len(found.rows), is_all and found.is_all
     return FreshnessSample(sampled=sampled, is_all=is_all, failed=_failed(tx), **counts)
 
 

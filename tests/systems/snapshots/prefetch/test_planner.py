@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,9 @@ from tidegate.systems.snapshots.prefetch import queries
 from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares
 from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.prefetch.policies import FixedTiers
-from tidegate.systems.snapshots.prefetch.queries import prefetch_status
+from tidegate.systems.snapshots.prefetch.queries import count_subjects, prefetch_status
 from tidegate.systems.snapshots.requests import RefreshRequest
+from tidegate.systems.snapshots.sampling import SAMPLE_PLACES
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 
@@ -311,7 +313,38 @@ async def test_the_status_shows_due_subjects_and_spent_calls(planning_everywhere
     assert status.census is not None
     assert status.census.tiers == {"HOT": 1, "WARM": 0, "COLD": 7}
     assert status.census.change_rates["unknown"] == 8
+    assert (status.census.total, status.census.sampled, status.census.is_all) == (8, 8, True)
     assert 0 < status.calls_per_second < status.target_per_second == 250
+
+
+@pytest.mark.every_server
+async def test_counts_by_samples_are_unbiased(planning_everywhere: Planning):
+    """Averaged over samples from all parts of the random order, the estimates are those of the whole table."""
+    planning = planning_everywhere
+    keys = [f"c{n:04}" for n in range(1000)]
+    await planning.check(keys)
+    await planning.database.transaction(
+        store.record_reads, {SnapshotSubject("character", key): NOON for key in keys[:250]}
+    )
+    step = SAMPLE_PLACES // 50
+
+    counted = [
+        await planning.database.read(count_subjects, PrefetchSettings(), 100, start)
+        for start in range(0, SAMPLE_PLACES, step)
+    ]
+
+    assert not any(each.is_all for each in counted)
+    assert {each.sampled for each in counted} == {100}
+    assert mean(each.total for each in counted) == pytest.approx(1000, rel=0.03)
+    assert mean(each.tiers["HOT"] for each in counted) == pytest.approx(250, rel=0.06)
+    assert mean(each.tiers["COLD"] for each in counted) == pytest.approx(750, rel=0.06)
+
+
+async def test_without_subjects_all_counts_are_zero(planning: Planning):
+    counted = await planning.database.read(count_subjects, PrefetchSettings())
+
+    assert (counted.total, counted.sampled, counted.is_all) == (0, 0, True)
+    assert set(counted.tiers.values()) == {0}
 
 
 @pytest.mark.every_server

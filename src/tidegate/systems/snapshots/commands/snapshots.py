@@ -103,7 +103,7 @@ _JSON = typer.Option(False, "--json", help="Print JSON.")
 def prefetch(
     *,
     count: bool = typer.Option(
-        False, "--count", help="Count all subjects by tier and change rate; slow on a large table."
+        False, "--count", help="Count subjects by tier and change rate; estimated from a sample on a large table."
     ),
     as_json: bool = _JSON,
 ) -> None:
@@ -146,7 +146,8 @@ def _census_lines(census: SubjectCounts) -> list[str]:
     """Return the numbers of subjects by tier and by change rate as lines of text."""
     tiers = ", ".join(f"{number(count)} {tier}" for tier, count in census.tiers.items())
     rates = [f"  {name:<14}{number(count):>12}" for name, count in census.change_rates.items()]
-    return [f"tiers     {tiers}", "changes a day", *rates]
+    basis = "" if census.is_all else f", estimated from {number(census.sampled)} of them"
+    return [f"subjects  {number(census.total)}{basis}", f"tiers     {tiers}", "changes a day", *rates]
 
 
 def _moment(moment: datetime | None, now: datetime) -> str:

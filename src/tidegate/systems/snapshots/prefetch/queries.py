@@ -4,17 +4,25 @@ Rows are found by the index on tier and due time, a bounded number at once; no s
 table. Functions with a transaction work in that of the caller.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, bindparam, func, literal, select, update
+from sqlalchemy import bindparam, func, literal, select, update
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares, TierSplit
-from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, PrefetchPolicy, SubjectFacts, Tier
+from tidegate.systems.snapshots.prefetch.policies import (
+    TIER_NUMBERS,
+    PrefetchPolicy,
+    SubjectFacts,
+    Tier,
+    tier_of,
+)
+from tidegate.systems.snapshots.sampling import kinds_of, random_place, sample
 from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.tables import prefetch_hours, snapshots
 
@@ -186,18 +194,26 @@ def _facts(row: Any) -> SubjectFacts:
     )
 
 
-_columns = snapshots.c
 _MOST_COUNTED = 100_000
+_MOST_SAMPLED = 2_000
 _RATES = (0.1, 1.0, 10.0, 100.0)
+_RATE_NAMES = (*(f"below {bound:g}" for bound in _RATES), f"{_RATES[-1]:g} or more")
+_UNKNOWN_RATE = "unknown"
 
 
 class SubjectCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of all subjects. Counting takes seconds on a large table."""
+    """Numbers of subjects, estimated from a random sample unless the sample has all."""
 
+    total: int
+    """All subjects."""
     tiers: dict[str, int]
     """Subjects per tier."""
     change_rates: dict[str, int]
     """Subjects per range of learned changes per day."""
+    sampled: int
+    """Number of subjects in the sample."""
+    is_all: bool
+    """Whether the sample has all subjects; then the numbers are exact."""
 
 
 class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +240,7 @@ class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
-    """Return the current state; with `counts_all` also count all subjects, which scans the whole table."""
+    """Return the current state; with `counts_all` also the numbers of subjects by tier and change rate."""
     hours, now = CallBudget(settings), tx.now
     spent = spent_on(tx, hours.day_of(now))
     return PrefetchStatus(
@@ -238,34 +254,39 @@ def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: boo
         calls_per_second=hours.rate(now, spent),
         target_per_second=hours.target(now),
         price=last_price(tx),
-        census=_census(tx, settings) if counts_all else None,
+        census=count_subjects(tx, settings) if counts_all else None,
     )
 
 
 def _due_now(tx: Transaction) -> int:
-    due = select(literal(1)).select_from(snapshots).where(_columns.next_due_at <= tx.now).limit(_MOST_COUNTED)
+    due = select(literal(1)).select_from(snapshots).where(_c.next_due_at <= tx.now).limit(_MOST_COUNTED)
     return tx.execute(select(func.count()).select_from(due.subquery())).scalar_one()
 
 
-def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
-    """Count subjects by tier and by range of change rates."""
-    hot, warm = tx.now - settings.hot_within, tx.now - settings.warm_within
-    total = _count(tx)
-    within_hot, within_warm = _count(tx, _columns.last_asked_at >= hot), _count(tx, _columns.last_asked_at >= warm)
-    below = [_count(tx, _columns.change_rate < bound) for bound in _RATES]
-    known = _count(tx, _columns.change_rate.is_not(None))
-    names = [*(f"below {bound:g}" for bound in _RATES), f"{_RATES[-1]:g} or more"]
-    # The counts are cumulative; differences of neighbours give the ranges.
-    counts = [high - low for low, high in zip([0, *below], [*below, known], strict=True)]
+def count_subjects(
+    tx: Transaction, settings: PrefetchSettings, most: int = _MOST_SAMPLED, start: int | None = None
+) -> SubjectCounts:
+    """Count subjects by tier and by range of change rates, in a sample of up to `most` subjects.
+
+    `start`: the position at which the sample begins; random by default.
+    """
+    start = random_place() if start is None else start
+    kinds = kinds_of(tx)
+    samples = [
+        sample(tx, kind, (_c.last_asked_at, _c.change_rate), max(2, most // len(kinds)), start) for kind in kinds
+    ]
+    tiers, rates = dict.fromkeys(map(str, Tier), 0.0), dict.fromkeys([*_RATE_NAMES, _UNKNOWN_RATE], 0.0)
+    for found in samples:
+        # Each sampled row stands for as many subjects of its kind.
+        weight = found.total / len(found.rows)
+        for asked_at, change_rate in found.rows:
+            tiers[tier_of(asked_at, tx.now, settings)] += weight
+            name = _UNKNOWN_RATE if change_rate is None else _RATE_NAMES[bisect_right(_RATES, change_rate)]
+            rates[name] += weight
     return SubjectCounts(
-        tiers={
-            Tier.HOT: within_hot,
-            Tier.WARM: within_warm - within_hot,
-            Tier.COLD: total - within_warm,
-        },
-        change_rates={**dict(zip(names, counts, strict=True)), "unknown": total - known},
+        total=sum(found.total for found in samples),
+        tiers={name: round(count) for name, count in tiers.items()},
+        change_rates={name: round(count) for name, count in rates.items()},
+        sampled=sum(len(found.rows) for found in samples),
+        is_all=all(found.is_all for found in samples),
     )
-
-
-def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
-    return tx.execute(select(func.count()).select_from(snapshots).where(*conditions)).scalar_one()
