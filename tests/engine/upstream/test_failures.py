@@ -27,6 +27,7 @@ from tidegate.engine.upstream import (
     UpstreamSettings,
 )
 from tidegate.engine.upstream.exchange import Body, BodyTooLarge
+from tidegate.engine.upstream.messages import split_url
 
 BRIEF = timedelta(seconds=0.15)
 LIMITS = b"X-RateLimit-Remaining: 41\r\n"
@@ -237,9 +238,9 @@ async def test_a_tls_handshake_timeout_counts_as_not_sent() -> None:
 async def test_a_timeout_of_the_connection_pool_counts_as_not_sent() -> None:
     limits = UpstreamSettings(connections_per_host=1, total_timeout=BRIEF)
     async with raw_server(says(b"HTTP/1.1 200 OK\r\n\r\n")) as server, UpstreamClient(limits) as client:
-        session = client._session  # pyright: ignore[reportPrivateUsage]
-        assert session
-        async with session.get(server.url):  # holds the only connection
+        pool = client._pool  # pyright: ignore[reportPrivateUsage]
+        assert pool
+        async with pool.connection(split_url(server.url)[0], None):  # holds the only connection
             failure = await failure_of(client, get(server.url))
 
         assert isinstance(failure, TimedOut)

@@ -7,9 +7,7 @@ of the socket: before it is connected, and again before the first byte is sent.
 """
 
 import socket
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
@@ -24,6 +22,10 @@ _LOCAL_NAMES = ("localhost", ".localhost", ".local", ".internal")
 
 class PrivateAddress(OSError):
     """Raised instead of a connection to an address that is not public."""
+
+
+class NumericHost(OSError):
+    """Raised for a host that is an address in an unusual form, such as `2130706433` or `0x7f.1`."""
 
 
 class PrivateHosts:
@@ -66,6 +68,16 @@ class PrivateHosts:
         return host.lower().rstrip(".") in self._names or any(
             address.version == network.version and address in network for network in self._networks
         )
+
+
+@lru_cache(maxsize=4096)
+def is_address(host: str) -> bool:
+    """Whether a host is an address in its usual form."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=4096)
@@ -119,23 +131,9 @@ class AddressGuard:
             raise PrivateAddress("the address is not public")
 
 
-_guard: ContextVar[AddressGuard | None] = ContextVar("tidegate_address_guard", default=None)
-
-
-@contextmanager
-def guarded(guard: AddressGuard | None) -> Generator[None]:
-    """Check the addresses of sockets that are opened in this context."""
-    token = _guard.set(guard)
-    try:
-        yield
-    finally:
-        _guard.reset(token)
-
-
-def open_socket(address_info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
-    """Create a socket for an address after checking it; aiohttp calls this before it connects."""
+def open_socket(guard: AddressGuard | None, address_info: tuple[Any, ...]) -> socket.socket:
+    """Create a socket for an address, as `getaddrinfo` returns it. Raises `PrivateAddress` if the guard refuses it."""
     family, kind, protocol, _, address = address_info
-    guard = _guard.get()
     if guard is not None:
         guard.require(str(address[0]))
     return socket.socket(family=family, type=kind, proto=protocol)

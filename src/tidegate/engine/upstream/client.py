@@ -6,14 +6,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-import aiohttp
-
 from tidegate.core.clock import Clock, SystemClock, monotonic_ms
-from tidegate.core.errors import ContractBroken, GrantVoid
+from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry import metrics
-from tidegate.engine.upstream.addresses import PrivateHosts, guarded, open_socket
-from tidegate.engine.upstream.exchange import FAILURES, Body, BodyTooLarge, CheckedRequest, Exchange
-from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.addresses import PrivateHosts
+from tidegate.engine.upstream.connections import ConnectionPool
+from tidegate.engine.upstream.exchange import FAILURES, Exchange
+from tidegate.engine.upstream.messages import Answer, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.settings import UpstreamSettings
 
 _SLOT_MS = 100
@@ -67,7 +66,6 @@ def meter_of(client: str) -> SentMeter:
     return _meters[client]
 
 
-_LONGEST_HEADER = 64 * 1024
 _MOST_LINES = 500
 """Number of (host, permit) pairs with own labels in the metrics. Further pairs share one, because each uses memory."""
 _NO_PERMIT, _OTHER = "none", "other"
@@ -86,19 +84,22 @@ class UpstreamClient:
         """`name` is the label in metrics. Clients that share a limit have the same name."""
         self._settings, self._name, self._meter = settings or UpstreamSettings(), name, meter_of(name)
         self._clock, self._private = clock or SystemClock(), PrivateHosts(self._settings.private_hosts)
-        self._session: aiohttp.ClientSession | None = None
+        self._total_timeout_s = self._settings.total_timeout.total_seconds()
+        defaults = {"User-Agent": self._settings.user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+        self._defaults = {name.lower(): f"{name}: {value}" for name, value in defaults.items()}
+        self._pool: ConnectionPool | None = None
         self._lines: dict[tuple[str, str], _Lines] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = _session(self._settings)
+        self._pool = ConnectionPool(self._settings)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         """Send one request and return its answer, whatever its status. Nothing is tried again, and no redirect is
@@ -108,85 +109,43 @@ class UpstreamClient:
         `GrantVoid` is raised, nothing is sent, and the connection is kept for the next request. Raises an
         `UpstreamFailed` that says whether the call may count. Cancelling closes the connection.
         """
-        if self._session is None:
+        if self._pool is None:
             raise ContractBroken("the upstream client is used inside `async with`")
         started_ms = monotonic_ms()
+        exchange = Exchange(
+            request, self._private, self._defaults, largest_body=self._settings.largest_body, clock=self._clock
+        )
+        lines = self._lines_of(exchange.origin.host, _NO_PERMIT if permit is None else permit.spends)
+        try:
+            async with asyncio.timeout(self._total_timeout_s):
+                body = await self._travel(self._pool, exchange, permit, lines)
+        except FAILURES as error:
+            outcome = exchange.explain(error)
+        else:
+            outcome = _answer(exchange, body, monotonic_ms() - started_ms)
+        lines.count(outcome, monotonic_ms() - started_ms)
+        if isinstance(outcome, Answer):
+            return outcome
+        # Raised here, so that its context contains no other error.
+        raise outcome
 
-        def on_send() -> None:
+    async def _travel(self, pool: ConnectionPool, exchange: Exchange, permit: Permit | None, lines: "_Lines") -> bytes:
+        """Send the request on a connection, and return the body of the answer."""
+        async with pool.connection(exchange.origin, exchange.guard) as connection:
+            if exchange.guard is not None:
+                # The connection may have been opened for another request.
+                exchange.guard.require(connection.peer)
+            # Opening a connection can take long, so the permit is checked only now.
             if permit is not None:
                 permit.use()
             lines.sent.inc()
             self._meter.note()
-
-        trip = Exchange(request, on_send, self._private, on_sent=None if permit is None else permit.sent)
-        lines = self._lines_of(trip.url.host or "", _NO_PERMIT if permit is None else permit.spends)
-        outcome = await self._travel(self._session, trip, started_ms)
-        if isinstance(outcome, GrantVoid):
-            raise outcome
-        lines.count(outcome, monotonic_ms() - started_ms)
-        if isinstance(outcome, Answer):
-            return outcome
-        # Raised here, so that its context contains no errors of aiohttp, which hold the request headers.
-        raise outcome
-
-    async def _travel(
-        self, session: aiohttp.ClientSession, trip: Exchange, started_ms: float
-    ) -> Answer | UpstreamFailed | GrantVoid:
-        """Exchange one request within the total timeout. Errors are returned, so that the caller raises them."""
-        try:
-            async with asyncio.timeout(self._settings.total_timeout.total_seconds()):
-                with guarded(trip.guard):
-                    body = await self._send(session, trip)
-        except GrantVoid as void:
-            return void.with_traceback(None)
-        except FAILURES as error:
-            return trip.explain(error)
-        head = trip.head
-        assert head is not None
-        return Answer(
-            status=head.status,
-            headers=head.headers,
-            url=head.url,
-            received_at=head.received_at,
-            body=body,
-            elapsed_ms=monotonic_ms() - started_ms,
-        )
-
-    async def _send(self, session: aiohttp.ClientSession, trip: Exchange) -> bytes:
-        """Send the request, note the head of its answer, and return the body."""
-        response = await session.request(
-            trip.request.method,
-            trip.url,
-            headers=trip.request.headers,
-            data=trip.request.body,
-            allow_redirects=False,
-            middlewares=(trip.send_once,),
-        )
-        try:
-            trip.head = Head(
-                status=response.status,
-                headers=response.headers,
-                url=str(response.url),
-                received_at=self._clock.now(),
-            )
-            return await self._read_body(response)
-        except BaseException:
-            response.close()
-            raise
-
-    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
-        """Read and decompress a body. Raises `BodyTooLarge` if it exceeds the setting `largest_body`."""
-        most = self._settings.largest_body
-        # These answers have no body, whatever their headers say.
-        if response.method == "HEAD" or response.status in (204, 304):
-            return b""
-        # Refused before any of it is read.
-        if response.content_length is not None and response.content_length > most:
-            raise BodyTooLarge
-        body = Body(response.headers.get("Content-Encoding"), most)
-        async for chunk in response.content.iter_any():
-            body.feed(chunk)
-        return body.finish()
+            try:
+                connection.send(exchange)
+            finally:
+                if permit is not None:
+                    permit.sent()
+            return await connection.body()
 
     def _lines_of(self, host: str, spends: str) -> "_Lines":
         names = (host, spends)
@@ -216,24 +175,14 @@ class _Lines:
         self._seconds.observe(elapsed_ms / 1000)
 
 
-def _session(settings: UpstreamSettings) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=settings.connections,
-            limit_per_host=settings.connections_per_host,
-            keepalive_timeout=settings.keep_alive.total_seconds(),
-            ttl_dns_cache=max(1, round(settings.dns_cache.total_seconds())),
-            socket_factory=open_socket,
-        ),
-        timeout=aiohttp.ClientTimeout(
-            total=None,  # `total_timeout` includes the body
-            sock_connect=settings.connect_timeout.total_seconds(),
-            sock_read=settings.read_timeout.total_seconds(),
-        ),
-        headers={"User-Agent": settings.user_agent, "Accept-Encoding": "gzip, deflate"},
-        cookie_jar=aiohttp.DummyCookieJar(),  # requests are independent of each other
-        request_class=CheckedRequest,
-        auto_decompress=False,
-        max_field_size=_LONGEST_HEADER,
-        max_line_size=_LONGEST_HEADER,
+def _answer(exchange: Exchange, body: bytes, elapsed_ms: float) -> Answer:
+    head = exchange.head
+    assert head is not None
+    return Answer(
+        status=head.status,
+        headers=head.headers,
+        url=head.url,
+        received_at=head.received_at,
+        body=body,
+        elapsed_ms=elapsed_ms,
     )

@@ -1,25 +1,21 @@
-"""One request and its answer: the checks before it is sent, its progress, and the meaning of errors at each point."""
+"""One request and its answer: its progress, and the meaning of errors at each point."""
 
 import errno
 import os
 import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import aiohttp
-from aiohttp.client_reqrep import ClientRequest, ClientResponse
-from aiohttp.connector import Connection
-from yarl import URL
-
-from tidegate.core.errors import GrantVoid
-from tidegate.engine.upstream.addresses import AddressGuard, PrivateAddress, PrivateHosts
+from tidegate.core.clock import Clock
+from tidegate.engine.upstream.addresses import AddressGuard, NumericHost, PrivateHosts
 from tidegate.engine.upstream.messages import (
     AddressRefused,
     ConnectFailed,
     ConnectionBroken,
     Head,
+    Headers,
     Phase,
     Request,
     TimedOut,
@@ -27,6 +23,7 @@ from tidegate.engine.upstream.messages import (
     Truncated,
     Undecodable,
     UpstreamFailed,
+    split_url,
 )
 
 try:
@@ -42,16 +39,24 @@ _new_inflater: Callable[[int], Any] = (fast_zlib or zlib).decompressobj
 _INFLATE_ERROR: Any = (fast_zlib or zlib).error
 
 
-class BodyTooLarge(Exception):
-    """More than we take."""
+class UpstreamError(Exception):
+    """Base of the errors in an answer."""
 
 
-class BodyCutShort(Exception):
+class BodyTooLarge(UpstreamError):
+    """The body is larger than allowed."""
+
+
+class BodyCutShort(UpstreamError):
     """The compressed data ends before its end."""
 
 
-class BadEncoding(Exception):
-    """The data is not what its encoding says, or we do not know the encoding."""
+class BadEncoding(UpstreamError):
+    """The data is not what its encoding says, or the encoding is unknown."""
+
+
+class NotHttp(UpstreamError):
+    """The answer is not HTTP/1.1, or its head is too large."""
 
 
 class _Inflater(Protocol):
@@ -119,111 +124,86 @@ class Body:
 
 
 _NOT_PUBLIC = "the host has no public address; `upstream.private_hosts` lists those that may be called all the same"
-FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarge)
+_WITHOUT_BODY = (204, 304)
+_SEND_LENGTH = ("PATCH", "POST", "PUT")
+FAILURES = (OSError, UpstreamError)
 """Everything that `Exchange.explain` explains. A timeout is an OSError."""
 
 
-class CheckedRequest(ClientRequest):
-    """A request that is checked when it has its connection, right before its first byte is written.
-
-    Opening a connection can take long. A permit that was checked before could have expired by then.
-    """
-
-    sent = False
-    on_send: Callable[[], None] | None = None
-    on_sent: Callable[[], None] | None = None
-    guard: AddressGuard | None = None
-
-    async def send(self, conn: Connection) -> ClientResponse:
-        """Send the request, or return the connection unused for the next request."""
-        try:
-            if self.guard is not None:
-                # The connection may have been opened for another request.
-                self.guard.require(_peer(conn))
-            if self.on_send is not None:
-                self.on_send()
-        except (GrantVoid, PrivateAddress):
-            conn.release()
-            raise
-        self.sent = True
-        try:
-            return await super().send(conn)
-        finally:
-            if self.on_sent is not None:
-                self.on_sent()
-
-
-def _why(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection. The texts of aiohttp and asyncio contain the address, which is omitted here."""
-    cause = error.os_error
-    if isinstance(cause, ssl.SSLError):
-        return getattr(cause, "verify_message", None) or cause.reason or "the TLS handshake failed"
-    if isinstance(error, aiohttp.ClientConnectorDNSError) or isinstance(cause, socket.gaierror):
+def _why(error: OSError) -> str:
+    """Why there is no connection. The texts of the system contain the address, which is omitted here."""
+    if isinstance(error, ssl.SSLError):
+        return getattr(error, "verify_message", None) or error.reason or "the TLS handshake failed"
+    if isinstance(error, socket.gaierror):
         return "the name of the host cannot be resolved"
-    known = cause.errno if cause.errno in errno.errorcode else None
-    return type(cause).__name__ if known is None else os.strerror(known)
-
-
-def _peer(conn: Connection) -> str:
-    peer = None if conn.transport is None else conn.transport.get_extra_info("peername")
-    return "" if peer is None else str(peer[0])
-
-
-class _BrokeBeforeAnswer(aiohttp.ClientError):
-    """Replaces errors after which aiohttp would send the request again without a permit."""
+    known = error.errno if error.errno in errno.errorcode else None
+    return type(error).__name__ if known is None else os.strerror(known)
 
 
 class Exchange:
-    """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
-    `GrantVoid`: then nothing is sent. `on_sent` is called right after it left."""
+    """A request from its beginning to its answer."""
 
     def __init__(
-        self,
-        request: Request,
-        on_send: Callable[[], None],
-        private: PrivateHosts,
-        *,
-        on_sent: Callable[[], None] | None = None,
+        self, request: Request, private: PrivateHosts, defaults: Mapping[str, str], *, largest_body: int, clock: Clock
     ) -> None:
-        self.request = request
-        self.url = URL(request.url, encoded=True)
+        """`defaults` are headers, by their names in lower case, of requests that do not have their own."""
+        self._request, self._largest_body, self._clock = request, largest_body, clock
+        self.origin, host, target = split_url(request.url)
+        self.guard = AddressGuard(private, self.origin.host) if request.public_only else None
+        self.message = _message(request, host, target, defaults)
+        """The bytes to be sent."""
+        self.is_sent = False
+        """Whether its first byte may have left."""
         self.head: Head | None = None
-        self.guard = AddressGuard(private, self.url.host or "") if request.public_only else None
-        self._on_send, self._on_sent = on_send, on_sent
-        self._sending: ClientRequest | None = None
+        self._body: Body | None = None
 
-    async def send_once(
-        self, sending: ClientRequest, send: Callable[[ClientRequest], Awaitable[ClientResponse]]
-    ) -> ClientResponse:
-        """Middleware of aiohttp: records the request and prevents aiohttp from sending it twice."""
-        self._sending = sending
-        if isinstance(sending, CheckedRequest):
-            sending.on_send, sending.on_sent, sending.guard = self._on_send, self._on_sent, self.guard
-        try:
-            return await send(sending)
-        # A subclass of the errors below, but there was no connection, so aiohttp does not send again.
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            raise _BrokeBeforeAnswer from None
+    def begin_answer(self, status: int, headers: Headers) -> None:
+        """Take the head of the answer. Raises `BodyTooLarge` and `BadEncoding`, before any of the body is read."""
+        url = self._request.url.partition("#")[0]
+        self.head = Head(status=status, headers=headers, url=url, received_at=self._clock.now())
+        if status in _WITHOUT_BODY or self.has_no_body:  # whatever its headers say
+            return
+        length = headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) > self._largest_body:
+            raise BodyTooLarge
+        self._body = Body(headers.get("Content-Encoding"), self._largest_body)
+
+    @property
+    def has_no_body(self) -> bool:
+        """Whether the answer ends with its headers, because of the method."""
+        return self._request.method == "HEAD"
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the body has no announced length, so that it is complete when the connection is closed."""
+        headers = None if self.head is None else self.head.headers
+        return headers is not None and "Content-Length" not in headers and "Transfer-Encoding" not in headers
+
+    def feed(self, data: bytes) -> None:
+        """Take a part of the body. Raises `BodyTooLarge` and `BadEncoding`."""
+        if self._body is not None:
+            self._body.feed(data)
+
+    def end_answer(self) -> bytes:
+        """Return the body, decompressed. Raises `BodyCutShort`."""
+        return b"" if self._body is None else self._body.finish()
 
     def explain(self, error: Exception) -> UpstreamFailed:
         """Convert an error, depending on whether the request was sent and the answer had started."""
-        if self.guard is not None and self.guard.refused is not None and self.head is None and not self._has_left:
+        if self.guard is not None and self.guard.refused is not None and not self.is_sent:
             return self._failed(AddressRefused, _NOT_PUBLIC)
         match error:
-            case aiohttp.InvalidURL():
+            case NumericHost():
                 return self._failed(AddressRefused, "the host is a number, not an address in the usual form")
-            case aiohttp.ClientConnectorError():
+            case TimeoutError(errno=None):
+                return TimedOut(self._request, self._phase, was_sent=self._was_sent, head=self.head)
+            case OSError() if not self.is_sent:
                 return self._failed(ConnectFailed, f"no connection: {_why(error)}")
-            case TimeoutError():
-                return TimedOut(self.request, self._phase, was_sent=self._was_sent, head=self.head)
             case BodyTooLarge():
                 return self._failed(TooLarge, "the body is larger than `largest_body`")
             case BadEncoding():
                 return self._failed(Undecodable, str(error))
-            case aiohttp.ClientResponseError() if self.head is None:
-                # Its text quotes the data, and it holds the request headers: neither is shown.
+            case NotHttp() if self.head is None:
                 return self._failed(Undecodable, "the answer is not HTTP")
             case _ if self.head is None:
                 return self._failed(ConnectionBroken, "the connection ended before an answer came")
@@ -231,21 +211,33 @@ class Exchange:
                 return self._failed(Truncated, "the body ended too early")
 
     @property
-    def _has_left(self) -> bool:
-        return isinstance(self._sending, CheckedRequest) and self._sending.sent
-
-    @property
     def _was_sent(self) -> bool | None:
         if self.head is not None:
             return True
         # Without an answer it is unknown whether the upstream got the request.
-        return None if self._has_left else False
+        return None if self.is_sent else False
 
     @property
     def _phase(self) -> Phase:
         if self.head is not None:
             return "body"
-        return "answer" if self._has_left else "connect"
+        return "answer" if self.is_sent else "connect"
 
     def _failed(self, kind: type[UpstreamFailed], reason: str) -> UpstreamFailed:
-        return kind(self.request, reason, was_sent=self._was_sent, head=self.head)
+        return kind(self._request, reason, was_sent=self._was_sent, head=self.head)
+
+
+def _message(request: Request, host: str, target: str, defaults: Mapping[str, str]) -> bytes:
+    """The bytes of a request. Its own headers take precedence over the default ones."""
+    own = {name.lower() for name in request.headers}
+    lines = [f"{request.method} {target} HTTP/1.1"]
+    if "host" not in own:
+        lines.append(f"Host: {host}")
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    lines += [line for name, line in defaults.items() if name not in own]
+    body = request.body or b""
+    if (body or request.method in _SEND_LENGTH) and "content-length" not in own:
+        lines.append(f"Content-Length: {len(body)}")
+        if body and "content-type" not in own:
+            lines.append("Content-Type: application/octet-stream")
+    return "\r\n".join((*lines, "", "")).encode() + body

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -36,7 +36,9 @@ Headers = CIMultiDictProxy[str]
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 _LONGEST_SHOWN = 300
-_URL = re.compile(r"https?://(?:[a-zA-Z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?(?:[/?#][!-~]*)?")
+_URL = re.compile(r"(https?)://([a-zA-Z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::([0-9]{1,5}))?([/?][!\x22$-~]*)?(?:#[!-~]*)?")
+_PORTS = {"http": 80, "https": 443}
+_LARGEST_PORT = 65_535
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0]*")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -156,6 +158,25 @@ class Answer(Head, frozen=True, kw_only=True):
 _Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, float]
 
 
+class Origin(NamedTuple):
+    """What a connection leads to."""
+
+    scheme: str
+    host: str
+    """In lower case, without brackets."""
+    port: int
+
+
+def split_url(url: str) -> tuple[Origin, str, str]:
+    """The origin of a valid URL, the header Host, and the target of the request line: the rest, unchanged."""
+    match = _URL.fullmatch(url)
+    assert match is not None, "requests are made of valid URLs"
+    scheme, host, port, target = match.groups()
+    origin = Origin(scheme, host.strip("[]").lower(), int(port) if port else _PORTS[scheme])
+    name = host if origin.port == _PORTS[scheme] else f"{host}:{origin.port}"
+    return origin, name, f"/{target}" if target and target[0] == "?" else target or "/"
+
+
 def shown(url: str) -> str:
     """A URL for messages: secrets are redacted and long URLs are shortened."""
     text = redact_url(url)
@@ -163,7 +184,8 @@ def shown(url: str) -> str:
 
 
 def _require_url(url: str) -> None:
-    if _URL.fullmatch(url):
+    match = _URL.fullmatch(url)
+    if match is not None and int(match[3] or 0) <= _LARGEST_PORT:
         return
     if "@" in url.partition("//")[2].partition("/")[0]:
         # The URL is not shown, because the user name can be a token.

@@ -1,0 +1,229 @@
+"""When a connection is used again, when it is closed, and what is read from it."""
+
+import asyncio
+import socket
+import struct
+from datetime import timedelta
+
+import pytest
+from aiohttp import web
+
+from tests.engine.upstream.servers import RawServer, close, get, raw_server, reset, says, web_server
+from tests.waiting import patience
+from tidegate.engine.upstream import (
+    Request,
+    Truncated,
+    Undecodable,
+    UpstreamClient,
+    UpstreamFailed,
+    UpstreamSettings,
+)
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+async def answers_of(said: bytes, *, requests: int = 2) -> tuple[list[bytes], RawServer]:
+    """Send requests to a server that answers each with `said`, and return the bodies."""
+
+    async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(said)
+            await reader.readuntil(b"\r\n\r\n")
+
+    async with raw_server(behaviour) as server, UpstreamClient() as client, patience():
+        return [(await client.fetch(get(server.url))).body for _ in range(requests)], server
+
+
+async def test_a_complete_answer_leaves_the_connection_open():
+    bodies, server = await answers_of(OK)
+
+    assert (bodies, server.connections) == ([b"ok", b"ok"], 1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+        OK.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        OK + b"more",
+        OK + OK,
+    ],
+    ids=["says close", "HTTP/1.0", "bytes behind the body", "a second answer"],
+)
+async def test_a_connection_that_may_be_out_of_step_is_not_used_again(said: bytes):
+    bodies, server = await answers_of(said)
+
+    assert (bodies, server.connections) == ([b"ok", b"ok"], 2)
+
+
+async def test_an_unrequested_answer_closes_the_idle_connection(client: UpstreamClient):
+    go_on = asyncio.Event()
+
+    async def late(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await go_on.wait()
+        writer.write(OK.replace(b"ok", b"no"))
+
+    async with raw_server(late) as server:
+        assert (await client.fetch(get(server.url))).body == b"ok"
+        go_on.set()
+        async with patience():
+            await server.closed.wait()
+        assert (await client.fetch(get(server.url))).body == b"ok"
+
+    assert server.connections == 2
+
+
+async def test_informational_answers_are_skipped():
+    bodies, server = await answers_of(b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + OK)
+
+    assert (bodies, server.connections) == ([b"ok", b"ok"], 1)
+
+
+async def test_a_body_without_a_length_ends_with_the_connection(client: UpstreamClient):
+    async with raw_server(says(b"HTTP/1.1 200 OK\r\n\r\n", b"to ", b"the end", then=close)) as server:
+        assert (await client.fetch(get(server.url))).body == b"to the end"
+
+
+async def test_a_reset_does_not_complete_a_body_without_a_length(client: UpstreamClient):
+    begun = asyncio.Event()
+
+    async def broken(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nto the")
+        await writer.drain()
+        await begun.wait()
+        # With a linger time of 0, closing sends a reset.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset(writer)
+
+    async with raw_server(broken) as server:
+        fetching = asyncio.create_task(client.fetch(get(server.url)))
+        begun.set()
+        with pytest.raises(Truncated):
+            await fetching
+
+
+async def test_trailers_do_not_change_the_headers(client: UpstreamClient):
+    said = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Remaining: 1\r\n\r\n2\r\nok\r\n0\r\nX-Remaining: 9\r\n\r\n"
+    )
+    async with raw_server(says(said)) as server:
+        answer = await client.fetch(get(server.url))
+
+    assert (answer.body, answer.headers.getall("X-Remaining")) == (b"ok", ["1"])
+
+
+@pytest.mark.parametrize(
+    ("begin", "failure"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", Undecodable),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Long: ", Truncated),
+    ],
+    ids=["in front of the body", "behind the body"],
+)
+async def test_headers_without_end_are_refused(client: UpstreamClient, begin: bytes, failure: type[UpstreamFailed]):
+    async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        while True:
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+
+    async with raw_server(endless) as server:
+        with pytest.raises(failure):
+            await client.fetch(get(server.url))
+        async with patience():
+            await server.closed.wait()
+
+
+async def test_a_connection_after_a_head_request_is_closed(client: UpstreamClient):
+    async with raw_server(says(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")) as server:
+        answer = await client.fetch(Request(method="HEAD", url=server.url, purpose="test"))
+        async with patience():
+            await server.closed.wait()
+
+    assert answer.body == b""
+
+
+async def test_idle_connections_are_closed_after_a_while():
+    settings = UpstreamSettings(keep_alive=timedelta(milliseconds=20))
+    async with raw_server(says(OK)) as server, UpstreamClient(settings) as client:
+        await client.fetch(get(server.url))
+        async with patience():
+            await server.closed.wait()
+
+
+async def test_the_connection_that_was_idle_longest_makes_room_for_another_host():
+    client = UpstreamClient(UpstreamSettings(connections=1))
+    async with raw_server(says(OK)) as first, raw_server(says(OK)) as second, client:
+        await client.fetch(get(first.url))
+        await client.fetch(get(second.url))
+        async with patience():
+            await first.closed.wait()
+        assert not second.closed.is_set()
+
+
+async def test_requests_to_many_hosts_share_the_limit_of_all_connections():
+    inside = most_inside = 0
+
+    async def note(_request: web.Request) -> web.Response:
+        nonlocal inside, most_inside
+        inside += 1
+        most_inside = max(inside, most_inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        return web.Response(text="ok")
+
+    limited = UpstreamSettings(connections=3)
+    async with web_server(note) as one, web_server(note) as two, UpstreamClient(limited) as client:
+        await asyncio.gather(*(client.fetch(get((one, two)[n % 2])) for n in range(40)))
+
+    assert most_inside <= 3
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_keeps_the_limit():
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await answer.wait()
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+
+    async with raw_server(hold) as server, UpstreamClient(UpstreamSettings(connections_per_host=1)) as client:
+        first = asyncio.create_task(client.fetch(get(server.url)))
+        await asked.wait()
+        waiting = asyncio.create_task(client.fetch(get(server.url)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        answer.set()
+        assert (await first).body == b"ok"
+        assert (await client.fetch(get(server.url))).body == b"ok"
+
+
+async def test_nothing_is_kept_of_a_host_that_is_not_used_any_more():
+    settings = UpstreamSettings(keep_alive=timedelta(milliseconds=1))
+    async with raw_server(says(OK, then=close)) as server, UpstreamClient(settings) as client:
+        await client.fetch(get(server.url))
+        with pytest.raises(UpstreamFailed):
+            await client.fetch(get("http://nowhere.invalid/"))
+        pool = client._pool  # pyright: ignore[reportPrivateUsage]
+        assert pool is not None
+        async with patience():
+            while pool._hosts:  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0)
+
+
+async def test_a_request_has_one_host_and_its_length():
+    async with raw_server(says(OK)) as server, UpstreamClient() as client:
+        await client.fetch(Request(url=f"{server.url}?a=1#part", method="POST", purpose="test"))
+
+    lines = server.requests[0].split(b"\r\n")
+    assert lines[0] == b"POST /?a=1 HTTP/1.1"
+    assert lines[1] == b"Host: 127.0.0.1:%d" % server.port
+    assert b"Content-Length: 0" in lines
+
+
+def test_a_port_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="url"):
+        Request(url="http://example.org:65536/", purpose="test")
