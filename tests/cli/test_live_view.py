@@ -13,6 +13,8 @@ from tidegate.engine.commands.permits import Forecast, Permits, wait_reasons
 from tidegate.engine.commands.screens import LineOutput, ProgressView, SilentOutput, open_screen
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
+from tidegate.engine.reports.progress import ResourceProgress
+from tidegate.systems.github.plugin import GithubPlugin
 
 LATER = NOW + timedelta(seconds=130)
 
@@ -47,6 +49,20 @@ def test_totals_kinds_users_and_permits_are_shown():
         "hubot 10/10 321 completed",
     ]
     assert re.search(r"token of octocat: 4,000 of 5,000 left, window ends \S+, 7 in flight", lines[-1])
+
+
+def test_repositories_are_counted_beside_the_subjects():
+    shown = view(
+        run(),
+        run(2, "org:github"),
+        resources={1: ResourceProgress(total=8, ended=5), 2: ResourceProgress(total=1_000, ended=0)},
+        unit=GithubPlugin.unit,
+    )
+    lines = drawn(ProgressView(), shown)
+    assert lines[0].startswith("0 of 2 subjects complete, 5 of 1,008 repositories, ")
+    [head] = [line.split() for line in lines if line.startswith("subject")]
+    assert head[:2] == ["subject", "repositories"]
+    assert any(re.search(r"octocat.* 5/8 ", line) for line in lines)
 
 
 def test_a_run_that_failed_is_not_counted_as_complete():

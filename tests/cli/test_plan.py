@@ -23,6 +23,7 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.history import ReadResources, RunAverages
 from tidegate.engine.source import Subject
 from tidegate.systems.github import ESSENTIAL
+from tidegate.systems.github.plugin import GithubPlugin
 
 NOTHING = UserHistory(active={}, last={}, marks={}, typical=RunAverages(users=0, calls=0))
 LAST = run(12, status=RunState.COMPLETED, completed_at=NOW - timedelta(minutes=3))
@@ -133,6 +134,20 @@ def test_many_users_are_counted_and_only_a_few_are_named():
     assert lines[0] == "plan       1,000 users: 900 new, 100 resumed"
     assert len(lines) < 25
     assert "user-0, user-1, user-2, user-3, user-4 and 895 more: new, 3 calls each" in lines[1]
+
+
+def test_subjects_with_different_first_calls_are_told_apart_and_repositories_are_counted():
+    known = msgspec.structs.replace(
+        NOTHING, marks={"octocat": MARKS}, last={"octocat": LAST}, resources={"octocat": 30}
+    )
+    new = [
+        msgspec.structs.replace(planned(), login=login, jobs=jobs) for login, jobs in (("org:a", 4), ("repo:b/c", 1))
+    ]
+    plan = assemble_plan([*new, planned(known)], known, [permits()], None, NOW, unit=GithubPlugin.unit)
+    lines = list(plan_lines(plan))
+    assert "org:a, repo:b/c: new, 1 to 4 calls each at first" in lines[0]
+    assert "30 repositories, 40 calls" in lines[1]
+    assert "assumed for each new subject" in "".join(lines)
 
 
 def test_a_plan_can_be_written_as_json():

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.views import NOW, kind, permits, run, view
@@ -13,7 +14,7 @@ from tidegate.engine.commands.summary import Summary, summarise
 from tidegate.engine.commands.summary import summary_lines as lines_for
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.history import RunAverages
-from tidegate.engine.reports.progress import Failure
+from tidegate.engine.reports.progress import Failure, ResourceProgress
 from tidegate.engine.runs import Run
 from tidegate.settings import Settings
 from tidegate.systems.github.plugin import GithubPlugin
@@ -59,6 +60,14 @@ def test_the_summary_has_a_few_lines():
         "next       tidegate stats octocat",
         "           tidegate export --format parquet --output DIR",
     ]
+
+
+def test_the_summary_counts_repositories_of_each_subject():
+    plan = msgspec.structs.replace(PLAN, unit=GithubPlugin.unit)
+    shown = view(DONE, resources={DONE.id: ResourceProgress(total=8, ended=8)})
+    outcome = CollectOutcome(plan=plan, view=shown, seconds=12.3, was_interrupted=False)
+    lines = list(summary_lines(summarise(outcome, {}, (), "sqlite:////data/tidegate.db")))
+    assert lines[1].endswith("run 1 completed: 8 of 8 repositories, 10 of 10 pages, 321 documents")
 
 
 def test_an_export_is_recommended_in_a_format_that_is_installed(monkeypatch: pytest.MonkeyPatch):

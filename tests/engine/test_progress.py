@@ -1,14 +1,16 @@
 """What an operator is told of runs and their jobs, on every database."""
 
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
+from sqlalchemy import insert
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
-from tidegate.engine.reports.progress import jobs_of, kinds_of, list_runs
+from tidegate.engine.reports.progress import ResourceProgress, jobs_of, kinds_of, list_runs, resources_of
 from tidegate.engine.runs import Run
 from tidegate.engine.tables import page_jobs
 from tidegate.storage.sql import Transaction
@@ -119,3 +121,31 @@ def _replace_jobs(tx: Transaction, run_id: int, counts: dict[JobState, int]) -> 
     del row["id"]
     states = [(state, number) for state, count in counts.items() for number in range(count)]
     tx.insert_many(page_jobs, [{**row, "page_key": f"{state} {number}", "status": state} for state, number in states])
+
+
+@pytest.mark.every_server
+async def test_resources_are_counted_until_their_last_job_has_ended(library: Library):
+    """Regardless of case, and without the jobs that find them."""
+    run_id, at = await library.begin("ada"), datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [
+        ("SHELF", "repo:a/one", "1", JobState.SUCCEEDED),
+        ("SHELF", "repo:A/One", "2", JobState.FAILED),
+        ("SHELF", "repo:a/two", "1", JobState.SUCCEEDED),
+        ("SHELF", "repo:a/two", "2", JobState.ENQUEUED),
+        ("SHELF", "repo:a/three", "1", JobState.CANCELED),
+        ("SHELF", "report:a", "1", JobState.ENQUEUED),
+        ("PLAN", "repo:a/four", "1", JobState.SUCCEEDED),
+    ]
+
+    def fill(tx: Transaction) -> None:
+        for kind, resource, page, status in rows:
+            row = {"run_id": run_id, "job_type": kind, "resource_key": resource, "page_key": page, "spec": {}}
+            row |= {"status": status, "fence": 0, "attempt_count": 0, "max_attempts": 5, "created_at": at}
+            tx.execute(insert(page_jobs).values(row))
+
+    await library.parts.database.transaction(fill)
+
+    def read(tx: Transaction) -> dict[int, ResourceProgress]:
+        return resources_of(tx, [run_id, run_id + 1], "repo:", besides=["PLAN"])
+
+    assert await library.parts.database.read(read) == {run_id: ResourceProgress(total=3, ended=1)}

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.plugins import installed_systems, load_part, load_place, load_system, loadable_systems
@@ -113,6 +113,15 @@ class SourceParts:
     """Called in the leader after a process died or a server was unavailable."""
 
 
+class ResourceUnit(NamedTuple):
+    """What plans and progress count beside subjects, such as the repositories of an organization."""
+
+    one: str
+    many: str
+    prefix: str
+    """How the resources of their jobs begin."""
+
+
 class SourcePlugin:
     """The plug-in of a source. Subclasses set `name`, define `source`, and override further methods if necessary.
 
@@ -128,6 +137,8 @@ class SourcePlugin:
     """The default address of credentials; lists show the address only if it differs."""
     checks_tokens: bool = False
     """Whether `authority` verifies tokens with the upstream when they are stored."""
+    unit: ResourceUnit | None = None
+    """What plans and progress count beside subjects; None: nothing."""
     stores_credentials: bool = True
     """Whether `tidegate credentials` stores credentials for the source."""
 

@@ -57,7 +57,7 @@ async def make_plan(cell: SourceCell, subjects: Sequence[Subject], pools: Mappin
         users, {pool: supplies(status, "core", parts.settings.gate) for pool, status in statuses.items()}
     )
     permits = [one for status in statuses.values() for one in permits_of(status, names, now)]
-    return assemble_plan(users, known, permits, end, now)
+    return assemble_plan(users, known, permits, end, now, unit=plugin.unit)
 
 
 async def labels(cell: SourceCell) -> dict[str, str]:
@@ -75,8 +75,24 @@ def _known(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -
         active=history.active_runs(tx, plugin.name, user_ids),
         last=history.last_completed(tx, plugin.name, user_ids),
         marks=history.marks_of(tx, plugin.name, user_ids) | _marks_under_owners(tx, plugin, subjects),
+        resources=_resources(tx, plugin, subjects),
         typical=history.typical(tx, plugin.name),
     )
+
+
+def _resources(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -> dict[str, int]:
+    """What the source counts beside subjects, such as repositories, as far as earlier runs have read them."""
+    if plugin.unit is None:
+        return {}
+    owners = {
+        subject.user_id: plugin.owner_of(subject) or subject.user_id
+        for subject in subjects
+        if plugin.resource_of(subject) is None
+    }
+    found = history.known_resources(
+        tx, plugin.name, list(owners.values()), plugin.unit.prefix, besides=plugin.source.planning_kinds
+    )
+    return {user_id: found[owner] for user_id, owner in owners.items() if owner in found}
 
 
 def _marks_under_owners(
@@ -177,7 +193,15 @@ async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: Pro
     screen.show_plan(plan)
     run_ids = await _each(subjects, lambda subject: cell.begin_or_resume(subject, pool=pools[subject.user_id]))
     parts = cell.parts
-    watcher = Watcher(parts.database, parts.gate, parts.settings.gate, lambda: labels(cell), cell.plugin.bucket_of)
+    watcher = Watcher(
+        parts.database,
+        parts.gate,
+        parts.settings.gate,
+        lambda: labels(cell),
+        cell.plugin.bucket_of,
+        unit=cell.plugin.unit,
+        planning_kinds=cell.source.planning_kinds,
+    )
     watch = _watch(watcher, cell.change_feed, run_ids, screen)
     was_interrupted = await work_until_over(cell.process(), watch, screen.say)
     return CollectOutcome(

@@ -18,10 +18,11 @@ from tidegate.engine.commands.permits import (
     permit_text,
     wait_reasons,
 )
-from tidegate.engine.commands.run_text import labelled
+from tidegate.engine.commands.run_text import labelled, subject_word
 from tidegate.engine.reports.history import ReadResources, RunAverages
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_plugin import ResourceUnit
 
 ASSUMED_CALLS = 100
 """Assumed calls for a new user if no user was collected before: about thirty repositories."""
@@ -55,6 +56,8 @@ class UserPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How many of `calls` cost nothing if nothing changed."""
     is_estimate: bool
     """Whether `calls` is an estimate."""
+    resources: int = 0
+    """Repositories, or what else the source counts, that earlier runs have read; 0 if unknown."""
     has_other_options: bool = False
     """Whether the continued run has other options than this command. It is completed with its own."""
 
@@ -66,6 +69,8 @@ class UserHistory(msgspec.Struct, frozen=True, kw_only=True):
     last: Mapping[str, Run]
     marks: Mapping[str, Sequence[ReadResources]]
     typical: RunAverages
+    resources: Mapping[str, int] = {}
+    """What the source counts beside subjects, such as repositories."""
 
     @property
     def usual_calls(self) -> int:
@@ -90,6 +95,8 @@ class CollectionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated end if no further jobs are found; None if unknown."""
     windows: int
     """How many further windows are needed."""
+    unit: ResourceUnit | None
+    """What `resources` counts."""
     waits: int
     """How often all credentials are exhausted until the next window opens."""
     first_wait_until: datetime | None
@@ -124,6 +131,7 @@ def plan_user(
         jobs=max(asked, first_jobs),
         calls=calls,
         free_calls=free,
+        resources=known.resources.get(subject.user_id, 0),
         is_estimate=mode is not RunStart.INCREMENTAL,
     )
 
@@ -163,9 +171,15 @@ def _unlimited(supply: Supply) -> Supply:
 
 
 def assemble_plan(
-    users: Sequence[UserPlan], known: UserHistory, permits: Sequence[Permits], end: Forecast | None, now: datetime
+    users: Sequence[UserPlan],
+    known: UserHistory,
+    permits: Sequence[Permits],
+    end: Forecast | None,
+    now: datetime,
+    *,
+    unit: ResourceUnit | None = None,
 ) -> CollectionPlan:
-    """Assemble the plan of all users."""
+    """Assemble the plan of all users; `unit` is what the source counts beside them."""
     first_wait_s = None if end is None else end.first_wait_s
     return CollectionPlan(
         made_at=now,
@@ -177,6 +191,7 @@ def assemble_plan(
         users_before=known.typical.users,
         ends_at=None if end is None else now + timedelta(seconds=end.seconds),
         windows=0 if end is None else end.windows,
+        unit=unit,
         waits=0 if end is None else end.waits,
         first_wait_until=None if first_wait_s is None else now + timedelta(seconds=first_wait_s),
     )
@@ -200,12 +215,13 @@ def _users(plan: CollectionPlan) -> Iterator[str]:
     if len(plan.users) > _MOST_USERS:
         modes = Counter(user.mode for user in plan.users)
         parts = ", ".join(f"{number(modes[mode])} {mode}" for mode in RunStart if modes[mode])
-        yield f"{counted(len(plan.users), 'user')}: {parts}"
+        yield f"{counted(len(plan.users), _word(plan))}: {parts}"
     new = [user for user in plan.users if user.mode is RunStart.NEW]
     if new:
         names, each = listed((user.login for user in new), _MOST_NAMES), " each" if len(new) > 1 else ""
-        first = f"{counted(new[0].jobs, 'call')}{each} at first"
-        yield f"{names}: {RunStart.NEW}, {first}; more are known after the repositories are listed"
+        least, most = min(user.jobs for user in new), max(user.jobs for user in new)
+        calls = counted(most, "call") if least == most else f"{number(least)} to {number(most)} calls"
+        yield f"{names}: {RunStart.NEW}, {calls}{each} at first; more are known after the repositories are listed"
     others = [user for user in plan.users if user.mode is not RunStart.NEW]
     width = max((len(user.login) for user in others[:_MOST_USERS]), default=0)
     for user in others[:_MOST_USERS]:
@@ -221,11 +237,20 @@ def _user(user: UserPlan, plan: CollectionPlan) -> str:
     if user.mode is RunStart.RESUMED:
         done = f"run {user.run_id}, {number(user.jobs_done)} of {counted(user.jobs, 'known page')} done"
         return f"{done}, repositories are still being found" if user.is_estimate else done
+    several = "" if plan.unit is None or not user.resources else f"{_resources(user.resources, plan.unit)}, "
     if user.mode is RunStart.FULL:
-        return f"about {counted(user.calls, 'call')}"
+        return f"{several}about {counted(user.calls, 'call')}"
     when = "" if user.last_completed_at is None else f" of {clock(user.last_completed_at, plan.made_at)}"
     last = "the last run" if user.last_run_id is None else f"run {user.last_run_id}{when}"
-    return f"changes since {last}, {counted(user.calls, 'call')}"
+    return f"changes since {last}, {several}{counted(user.calls, 'call')}"
+
+
+def _resources(count: int, unit: ResourceUnit) -> str:
+    return counted(count, unit.one, unit.many)
+
+
+def _word(plan: CollectionPlan) -> str:
+    return subject_word(user.login for user in plan.users)
 
 
 def _calls(plan: CollectionPlan) -> Iterator[str]:
@@ -234,11 +259,11 @@ def _calls(plan: CollectionPlan) -> Iterator[str]:
     yield f"{'about ' if guessed else ''}{number(plan.calls)}{free if plan.free_calls else ''}"
     if any(user.mode is RunStart.NEW for user in guessed):
         basis = (
-            f"the average of the {counted(plan.users_before, 'user')} collected before"
+            f"the average of the {counted(plan.users_before, _word(plan))} collected before"
             if plan.users_before
             else "about thirty repositories with three calls each, and one more for every hundred items"
         )
-        yield f"{number(plan.usual_calls)} are assumed for each new user: {basis}"
+        yield f"{number(plan.usual_calls)} are assumed for each new {_word(plan)}: {basis}"
 
 
 def _permits(plan: CollectionPlan) -> Iterator[str]:

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, listed, number, span, whose
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.reports.progress import Failure, JobView, KindProgress
+from tidegate.engine.reports.progress import Failure, JobView, KindProgress, ResourceProgress
 from tidegate.engine.runs import Run
-from tidegate.engine.source_plugin import kind_names
+from tidegate.engine.source_plugin import ResourceUnit, kind_names
 
 WITHHELD = "withheld"
 """Label of items that the upstream lists but does not show, such as blocked repositories."""
@@ -52,7 +52,7 @@ def users_line(runs: Sequence[Run], took: str = "") -> str:
     """How many runs are complete, failed or canceled; `took` is the duration."""
     ends = Counter(run.status for run in runs)
     partly = sum(run.status is RunState.COMPLETED and run.failed_jobs > 0 for run in runs)
-    what = "subject" if any(":" in run.user_id for run in runs) else "user"
+    what = subject_word(run.user_id for run in runs)
     parts = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), what)} complete{took}"]
     parts += [f"{number(partly)} of them with failures"] if partly else []
     parts += [f"{number(ends[state])} {state}" for state in (RunState.FAILED, RunState.CANCELED) if ends[state]]
@@ -65,6 +65,20 @@ def state_of(run: Run, *, has_workers: bool | None, waiting: str | None = None) 
         return f"{run.status} ({waiting})"
     idle = has_workers is False and run.status in ACTIVE_RUNS
     return f"{run.status} ({NO_WORKER})" if idle else str(run.status)
+
+
+def subject_word(ids: Iterable[str]) -> str:
+    """`user` if all subjects are users, otherwise `subject`."""
+    return "subject" if any(":" in each for each in ids) else "user"
+
+
+def resource_counts(unit: ResourceUnit | None, found: Iterable[ResourceProgress]) -> list[str]:
+    """How many repositories, or what else the source counts, have no unfinished jobs; empty if there are none."""
+    counts = list(found)
+    total = sum(each.total for each in counts)
+    if unit is None or not total:
+        return []
+    return [f"{number(sum(each.ended for each in counts))} of {counted(total, unit.one, unit.many)}"]
 
 
 def run_table(

@@ -21,7 +21,14 @@ from tidegate.cli.wording import clock, counted, number, span
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.commands.permits import Permits, permit_label, permit_text, wait_reasons
 from tidegate.engine.commands.plan import CollectionPlan, plan_lines
-from tidegate.engine.commands.run_text import STATISTICS, print_lines, statistics_lines, users_line
+from tidegate.engine.commands.run_text import (
+    STATISTICS,
+    print_lines,
+    resource_counts,
+    statistics_lines,
+    subject_word,
+    users_line,
+)
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress
@@ -57,14 +64,16 @@ class ProgressView:
     def _users(self, view: View, room: int) -> list[RenderableType]:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         width = min(_LONGEST_LOGIN, max((len(run.login) for run in view.runs), default=0))
-        table.add_column("user", no_wrap=True, min_width=width)
+        table.add_column(subject_word(run.user_id for run in view.runs), no_wrap=True, min_width=width)
         table.add_column("", no_wrap=True, min_width=_SHORT_BAR)
+        if view.unit is not None:
+            table.add_column(view.unit.many, no_wrap=True, justify="right")
         table.add_column("pages", no_wrap=True, justify="right", min_width=7)
         table.add_column("documents", no_wrap=True, justify="right", min_width=9)
         table.add_column("to do", no_wrap=True, overflow="ellipsis", ratio=1)
         shown = view.runs if len(view.runs) < room else self._choose(view, room - 2)
         for run in shown:
-            table.add_row(*_user(run, view.kinds.get(run.id, ())))
+            table.add_row(*_user(run, view))
         if shown is view.runs:
             return [table]
         over, more = len(view.runs) - len(view.active), len(view.active) - len(shown)
@@ -86,6 +95,7 @@ def headline(view: View) -> list[str]:
     done, pages = sum(run.ended_jobs for run in view.runs), sum(run.total_jobs for run in view.runs)
     got = [
         users_line(view.runs),
+        *resource_counts(view.unit, view.resources.values()),
         f"{number(done)} of {counted(pages, 'page')}",
         counted(sum(run.documents for run in view.runs), "document"),
     ]
@@ -128,10 +138,12 @@ def _kinds(view: View) -> Table:
     return table
 
 
-def _user(run: Run, kinds: Iterable[KindProgress]) -> tuple[RenderableType, ...]:
+def _user(run: Run, view: View) -> tuple[RenderableType, ...]:
+    kinds, resources = view.kinds.get(run.id, ()), view.resources.get(run.id)
     return (
         Text(run.login),
         _bar(run.ended_jobs, run.total_jobs, _SHORT_BAR),
+        *([] if view.unit is None else ["" if resources is None else f"{resources.ended}/{resources.total}"]),
         f"{number(run.ended_jobs)}/{number(run.total_jobs)}",
         number(run.documents),
         Text(", ".join(_left(run, kinds)), style=_STYLES.get(run.status, "")),

@@ -14,12 +14,14 @@ from tidegate.engine.commands.run_text import (
     calls_line,
     failure_lines,
     labelled,
+    resource_counts,
     skipped_lines,
     statistics_lines,
+    subject_word,
     users_line,
 )
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.reports.progress import Failure
+from tidegate.engine.reports.progress import Failure, ResourceProgress
 from tidegate.engine.runs import Run
 from tidegate.engine.source_plugin import SourcePlugin
 
@@ -43,6 +45,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     skipped_items: int
     """List items that could not be read; `runs show N --jobs succeeded` shows the reasons."""
     runs: list[Run]
+    resources: Mapping[int, ResourceProgress]
+    """Repositories, or what else the source counts, by run id."""
     failed_jobs: int
     failures: list[Failure]
     """The first failed jobs with their errors."""
@@ -87,6 +91,7 @@ def summarise(
         documents=documents,
         skipped_items=sum(run.skipped_items for run in runs),
         runs=runs,
+        resources=outcome.view.resources,
         failed_jobs=sum(run.failed_jobs for run in runs),
         failures=list(failures),
         unavailable_jobs=sum(kind.unavailable for kinds in outcome.view.kinds.values() for kind in kinds),
@@ -107,7 +112,7 @@ def summary_lines(summary: Summary, plugin: SourcePlugin) -> Iterator[str]:
 
 def result_lines(summary: Summary) -> Iterator[str]:
     """The lines of the result, with a label per section."""
-    yield from labelled("users", [*_users(summary)])
+    yield from labelled(f"{subject_word(run.user_id for run in summary.runs)}s", [*_users(summary)])
     documents = ", ".join(f"{kind} {number(count)}" for kind, count in summary.documents.items() if count)
     yield from labelled("documents", [documents] if documents else [])
     yield from labelled(SKIPPED, skipped_lines(summary.skipped_items))
@@ -125,7 +130,9 @@ def _users(summary: Summary) -> Iterator[str]:
     width = max((len(run.login) for run in shown), default=0)
     for run in shown:
         failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
-        pages = f"{number(run.succeeded_jobs)} of {counted(run.total_jobs, 'page')}"
+        found = [summary.resources[run.id]] if run.id in summary.resources else []
+        several = "".join(f"{each}, " for each in resource_counts(summary.plan.unit, found))
+        pages = f"{several}{number(run.succeeded_jobs)} of {counted(run.total_jobs, 'page')}"
         state = "stopped" if _is_stopped(summary, run) else run.status
         yield f"{run.login:{width}}  run {run.id} {state}: {pages}, {counted(run.documents, 'document')}{failed}"
     if len(shown) < len(summary.runs):

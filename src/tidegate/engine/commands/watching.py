@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -12,8 +13,9 @@ from tidegate.core.errors import Unavailable
 from tidegate.engine.commands.permits import Forecast, Permits, forecast, permits_of, supplies
 from tidegate.engine.completion import failed_completions as find_failed_completions
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
-from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id
+from tidegate.engine.reports.progress import KindProgress, ResourceProgress, kinds_of, resources_of, runs_by_id
 from tidegate.engine.runs import Run
+from tidegate.engine.source_plugin import ResourceUnit
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction
 
@@ -33,6 +35,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     runs: Sequence[Run]
     kinds: Mapping[int, Sequence[KindProgress]]
     """Progress by run id."""
+    resources: Mapping[int, ResourceProgress] = {}
+    """What the source counts beside subjects, such as repositories, by run id."""
+    unit: ResourceUnit | None = None
     permits: Sequence[Permits] = ()
     calls_per_s: float = 0.0
     end: Forecast | None = None
@@ -96,11 +101,15 @@ class Watcher:
         limits: CredentialLimits,
         labels: Callable[[], Awaitable[Mapping[str, str]]],
         bucket_of: Callable[[str], str] = lambda _: "core",
+        *,
+        unit: ResourceUnit | None = None,
+        planning_kinds: Collection[str] = (),
     ) -> None:
         self._database, self._gate, self._limits, self._labels = database, gate, limits, labels
-        self._bucket_of = bucket_of
+        self._bucket_of, self._unit, self._planning_kinds = bucket_of, unit, planning_kinds
         self._runs: dict[int, Run] = {}
         self._kinds: dict[int, list[KindProgress]] = {}
+        self._resources: dict[int, ResourceProgress] = {}
         self._failed_completions: Mapping[int, str] = {}
         self._pools: dict[str, PoolStatus] = {}
         self._names: Mapping[str, str] = {}
@@ -123,6 +132,8 @@ class Watcher:
             at=now,
             runs=runs,
             kinds=dict(self._kinds),
+            resources=dict(self._resources),
+            unit=self._unit,
             permits=[one for pool in self._pools.values() for one in permits_of(pool, self._names, now)],
             calls_per_s=rate,
             end=self._forecast_end(),
@@ -139,13 +150,15 @@ class Watcher:
         wanted = [run_id for run_id in run_ids if run_id not in self._runs or self._runs[run_id].status in ACTIVE_RUNS]
         if not wanted:
             return
-        fresh, kinds, failed_completions = await self._database.read(_read, wanted, self._runs)
+        read = partial(_read, unit=self._unit, planning_kinds=self._planning_kinds)
+        fresh, kinds, resources, failed_completions = await self._database.read(read, wanted, self._runs)
         self._failed_completions = {**self._failed_completions, **failed_completions}
         counted: defaultdict[int, list[KindProgress]] = defaultdict(list)
         for one in kinds:
             counted[one.run_id].append(one)
         self._runs |= {run.id: run for run in fresh}
         self._kinds |= counted
+        self._resources |= resources
         pools = list(dict.fromkeys(run.pool for run in fresh if run.status in ACTIVE_RUNS))[:_MOST_POOLS]
         self._pools = {pool: await self._gate.status(pool) for pool in pools}
         self._windows.note(pools=self._pools.values())
@@ -182,10 +195,17 @@ class Watcher:
 
 
 def _read(
-    tx: Transaction, run_ids: Sequence[int], known: Mapping[int, Run]
-) -> tuple[list[Run], list[KindProgress], Mapping[int, str]]:
+    tx: Transaction,
+    run_ids: Sequence[int],
+    known: Mapping[int, Run],
+    *,
+    unit: ResourceUnit | None,
+    planning_kinds: Collection[str],
+) -> tuple[list[Run], list[KindProgress], Mapping[int, ResourceProgress], Mapping[int, str]]:
     """Read runs, the jobs of changed runs, and failed completions in one transaction, so that they are consistent."""
     fresh = runs_by_id(tx, run_ids)
     moved = [run.id for run in fresh if run != known.get(run.id)]
     ended = [run.id for run in fresh if run.status not in OPEN_RUNS]
-    return fresh, kinds_of(tx, moved) if moved else [], find_failed_completions(tx, ended) if ended else {}
+    kinds = kinds_of(tx, moved) if moved else []
+    resources = resources_of(tx, moved, unit.prefix, besides=planning_kinds) if moved and unit is not None else {}
+    return fresh, kinds, resources, find_failed_completions(tx, ended) if ended else {}

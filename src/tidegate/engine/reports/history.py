@@ -1,7 +1,7 @@
 """What is stored about users before a run starts: the active run, the last completed run, and its cursors."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -77,6 +77,26 @@ def marks_of(
         for user_id, kind, credential, count in tx.execute(counted):
             found[user_id].append(ReadResources(kind=kind, resources=count, credential=credential))
     return dict(found)
+
+
+def known_resources(
+    tx: Transaction, source: str, user_ids: Sequence[str], prefix: str, *, besides: Collection[str] = ()
+) -> dict[str, int]:
+    """Count the resources that begin with `prefix` and of which earlier runs stored cursors, by owner.
+
+    Cursors of the kinds `besides` do not count.
+    """
+    at = collection_cursors.c
+    found: dict[str, int] = {}
+    for some in _portions(user_ids):
+        counted = select(at.user_id, func.count(func.lower(at.resource_key).distinct())).where(
+            at.source == source,
+            at.user_id.in_(some),
+            at.resource_key.startswith(prefix, autoescape=True),
+            at.resource_type.not_in(sorted(besides)),
+        )
+        found |= {row[0]: row[1] for row in tx.execute(counted.group_by(at.user_id))}
+    return found
 
 
 def typical(tx: Transaction, source: str, most: int = 500) -> RunAverages:

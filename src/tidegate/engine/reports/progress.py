@@ -1,6 +1,6 @@
 """The progress of runs and their jobs. Every query uses an index."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,7 +10,7 @@ from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
-from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction
@@ -37,6 +37,14 @@ class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
     def ended(self) -> int:
         """Jobs that have ended."""
         return self.succeeded + self.unavailable + self.failed + self.canceled
+
+
+class ResourceProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The resources of one kind that the jobs of a run belong to, such as repositories."""
+
+    total: int
+    ended: int
+    """Resources without a job that is unfinished or canceled."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +126,27 @@ def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
     for run_id, kind, status, count in tx.execute(counted):
         found.setdefault((run_id, kind), {})[JobState(status)] = count
     return [_kind(run_id, kind, counts) for (run_id, kind), counts in sorted(found.items())]
+
+
+def resources_of(
+    tx: Transaction, run_ids: Sequence[int], prefix: str, *, besides: Collection[str] = ()
+) -> dict[int, ResourceProgress]:
+    """Count the resources of these runs that begin with `prefix`; runs without them are omitted.
+
+    Jobs of the kinds `besides`, which find the resources, do not count.
+    """
+    job = page_jobs.c
+    # Regardless of case: a subject and a list can name the same resource differently.
+    counted = select(job.run_id, func.count(func.lower(job.resource_key).distinct())).where(
+        job.run_id.in_(sorted(set(run_ids))),
+        job.resource_key.startswith(prefix, autoescape=True),
+        job.job_type.not_in(sorted(besides)),
+    )
+    counted = counted.group_by(job.run_id)
+    total = {row[0]: row[1] for row in tx.execute(counted)}
+    unfinished = counted.where(job.status.in_([*UNFINISHED_JOBS, JobState.CANCELED]))
+    left = {row[0]: row[1] for row in tx.execute(unfinished)}
+    return {run_id: ResourceProgress(total=count, ended=count - left.get(run_id, 0)) for run_id, count in total.items()}
 
 
 def jobs_of(

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings
-from tidegate.engine.source_plugin import SourceParts, SourcePlugin
-from tidegate.systems.github.kinds import COLUMNS, USER_BASIC, bucket_of, require_kinds
+from tidegate.engine.source_plugin import ResourceUnit, SourceParts, SourcePlugin
+from tidegate.systems.github.kinds import COLUMNS, REPOSITORY_PREFIX, USER_BASIC, bucket_of, require_kinds
 from tidegate.systems.github.settings import API_URL, NAME, VARIABLE, GithubSettings
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class GithubPlugin(SourcePlugin):
     columns = COLUMNS
     usual_audience = API_URL
     checks_tokens = True
+    unit = ResourceUnit("repository", "repositories", REPOSITORY_PREFIX)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
