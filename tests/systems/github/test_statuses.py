@@ -5,7 +5,7 @@ import pytest
 from tests.systems.github.answers import API, answer, follow_up, link, message, task
 from tidegate.engine.source import Cursor, Verdict
 from tidegate.storage.documents import Listing
-from tidegate.systems.github import GithubSource, kinds
+from tidegate.systems.github import GithubSource, kinds, limits
 
 SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 PRIMARY = "API rate limit exceeded for user ID 1."
@@ -50,6 +50,26 @@ def test_a_secondary_limit_blocks_the_credential_for_the_given_time(
 def test_a_secondary_limit_is_recognised_by_its_headers_without_a_body():
     reading = source.read(task(), answer(403, b"", {"retry-after": "30"}))
     assert (reading.blocked_ms, reading.is_guess) == (30_000, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "blocked_ms"),
+    [
+        ("Sun, 01 Mar 2026 13:00:00 GMT", 3_600_000),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", limits.LONGEST_PAUSE_MS),
+        ("9" * 5_000, limits.LONGEST_PAUSE_MS),
+        ("0", 1_000),
+    ],
+)
+def test_retry_after_is_read_as_a_date_and_as_any_number(text: str, blocked_ms: int):
+    reading = source.read(task(), message(403, SECONDARY, retry_after=text))
+    assert (reading.blocked_ms, reading.is_guess) == (blocked_ms, False)
+
+
+@pytest.mark.parametrize("text", ["-5", "1.5", "Sun, 01 Mar 2026 11:00:00 GMT", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
+def test_an_invalid_retry_after_is_a_guess(text: str):
+    reading = source.read(task(), message(403, SECONDARY, retry_after=text))
+    assert (reading.blocked_ms, reading.is_guess) == (60_000, True)
 
 
 def test_retry_after_counts_also_when_the_window_is_exhausted():

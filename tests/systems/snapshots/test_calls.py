@@ -1,22 +1,25 @@
 """A worker with a server that refuses: it continues with what is possible, and stops when asked."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 from structlog.testing import capture_logs
 
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.systems.snapshots.test_refresh_worker import refresh_request
 from tests.waiting import observe_absence, patience
 from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.engine.upstream import Answer
 from tidegate.primitives.limiter import Limiter
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import calls
 from tidegate.systems.snapshots.calls import CallOutcome, RefreshCalls
 from tidegate.systems.snapshots.events import RefreshEvent
+from tidegate.systems.snapshots.kinds import GameCharacter
 from tidegate.systems.snapshots.settings import WorkerSettings
 from tidegate.systems.snapshots.transports.streams import StreamConsumer
 from tidegate_simulators.game import FaultKind, GameSimulator
@@ -69,3 +72,29 @@ async def test_a_stop_does_not_wait_for_a_pause_of_the_upstream(
 
     assert deployment.sim.calls_of(7) == 1
     assert await deployment.pending() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "span_s"),
+    [
+        ("Thu, 01 Jan 2026 12:01:30 GMT", 90),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", 1),
+        ("9" * 5_000, 86_400),
+        ("7", 7),
+        ("0", 1),
+        ("-5", 1),
+        ("soon", 1),
+    ],
+)
+def test_the_pause_of_a_429_is_read_as_seconds_and_as_a_date(text: str, span_s: int):
+    headers = CIMultiDict({"Retry-After": text, "Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
+    answer = Answer(
+        status=429,
+        headers=CIMultiDictProxy(headers),
+        url="http://game.test",
+        received_at=datetime(2026, 6, 1, tzinfo=UTC),
+        body=b"",
+        elapsed_ms=0.0,
+    )
+    outcome = calls.classify(GameCharacter("http://game.test"), "1", None, answer)
+    assert outcome == calls.Throttled(span=timedelta(seconds=span_s))

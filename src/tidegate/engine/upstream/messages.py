@@ -17,7 +17,7 @@ Those that are `Unavailable` too may be tried again; the others would fail again
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -36,6 +36,8 @@ Headers = CIMultiDictProxy[str]
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 _LONGEST_SHOWN = 300
+_SECONDS_DIGITS = 18
+"""Digits of `Retry-After` that are read: further ones change nothing, and a conversion of thousands is refused."""
 _URL = re.compile(r"(https?)://([a-zA-Z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::([0-9]{1,5}))?([/?][!\x22$-~]*)?(?:#[!-~]*)?")
 _PORTS = {"http": 80, "https": 443}
 _LARGEST_PORT = 65_535
@@ -114,6 +116,20 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     def date(self) -> datetime | None:
         """The Date header: when the answer was sent, by the upstream's clock. None if it is missing or invalid."""
         return _parsed_date(self.headers.get("Date"))
+
+    def retry_after(self, *, longest: timedelta) -> timedelta | None:
+        """The pause that `Retry-After` asks for, at most `longest`; None if it is missing, invalid or already over.
+
+        A date is compared with the `Date` of the same answer, so that different clocks do not matter.
+        """
+        text = self.headers.get("Retry-After", "").strip()
+        if text.isascii() and text.isdigit():
+            return timedelta(seconds=min(int(text[:_SECONDS_DIGITS]), longest.total_seconds()))
+        until = _parsed_date(text)
+        if until is None:
+            return None
+        pause = min(until - (self.date or self.received_at), longest)
+        return pause if pause > timedelta(0) else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status}, {shown(self.url)})"
@@ -207,9 +223,10 @@ def _parsed_date(text: str | None) -> datetime | None:
         return None
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    # A year or a time zone that no datetime can represent is an OverflowError.
+    except (ValueError, OverflowError):
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 Phase = Literal["connect", "answer", "body"]

@@ -17,10 +17,8 @@ The rows restore a gate that lost its data, and are shown while the server is un
 identities that are not healthy, are written.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from sqlalchemy import delete, select, update
@@ -39,7 +37,6 @@ from tidegate.systems.crawl.settings import CrawlSettings
 
 _REASONS = {401: "the host requires authentication", 403: "the host refuses this identity", 429: "called too often"}
 _BUSY, _BANS = 503, (401, 403)
-_SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 class RefusalRecorded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -55,7 +52,7 @@ class RefusalRecorded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def refusal(head: Head, settings: CrawlSettings) -> Reading | None:
     """The meaning of an answer that refuses the call; None for any other answer."""
-    wait = retry_after(head, settings)
+    wait = head.retry_after(longest=settings.longest_retry_after) or None
     # 503 without Retry-After is an ordinary failure, which is retried.
     if head.status == _BUSY:
         return None if wait is None else _later(head.status, "the host asks to wait", wait, settings)
@@ -70,22 +67,6 @@ def refusal(head: Head, settings: CrawlSettings) -> Reading | None:
 def challenged(settings: CrawlSettings, reason: str = "the host requires a captcha") -> Reading:
     """The meaning of a page with a captcha instead of the requested content."""
     return _guess(Verdict.RETRY, reason, settings)
-
-
-def retry_after(head: Head, settings: CrawlSettings) -> timedelta | None:
-    """The pause that an answer asks for; None if it asks for none.
-
-    A date is compared with the `Date` of the same answer, so that different clocks do not matter.
-    """
-    text = (head.headers.get("Retry-After") or "").strip()
-    if _SECONDS.fullmatch(text):
-        wait = timedelta(seconds=min(int(text), settings.longest_retry_after.total_seconds()))
-    else:
-        until = _date(text)
-        if until is None:
-            return None
-        wait = min(until - (head.date or head.received_at), settings.longest_retry_after)
-    return wait if wait > timedelta(0) else None
 
 
 def _later(status: int, reason: str, wait: timedelta, settings: CrawlSettings) -> Reading:
@@ -119,14 +100,6 @@ def _guess(verdict: Verdict, reason: str, settings: CrawlSettings) -> Reading:
         rests_bucket=True,
         effects=(RefusalRecorded(reason=reason, blocked_ms=blocked_ms, is_guess=True),),
     )
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, IndexError, OverflowError):
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 HEALTHY = 1.0

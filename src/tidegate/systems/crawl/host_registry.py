@@ -20,7 +20,6 @@ from tidegate.engine.upstream.messages import shown
 from tidegate.primitives.gate import Gate
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl import hosts
-from tidegate.systems.crawl.health_records import retry_after
 from tidegate.systems.crawl.hosts import Host, require_host
 from tidegate.systems.crawl.robots import RobotsAnswer, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -181,7 +180,7 @@ class HostRegistry:
         """Record that robots.txt could not be read; returns the growing pause before the next attempt."""
         pause = self.settings.robots_pauses.delay(host.failures + 1)
         if answer is not None:
-            pause = max(pause, retry_after(answer, self.settings) or _NONE)
+            pause = max(pause, answer.retry_after(longest=self.settings.longest_retry_after) or _NONE)
         until = self._database.clock.now() + pause
         values: dict[str, Any] = {"failures": host.failures + 1, "rests_until": until, "reason": reason}
         values |= {"robots_url": None, "redirects": 0}  # a redirect may have been temporary

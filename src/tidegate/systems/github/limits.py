@@ -3,12 +3,13 @@
 An explanation has GitHub's message, missing scopes of the token, or a missing single sign-on.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import urlsplit
 
 import msgspec
 
+from tidegate.core.clock import milliseconds
 from tidegate.core.errors import UNDECODABLE
 from tidegate.engine.source import Reading, Verdict
 from tidegate.engine.upstream import Answer
@@ -16,7 +17,8 @@ from tidegate.primitives.gate import Allowance
 
 LEAST_PAUSE_MS = 60_000
 """Minimum pause after a secondary limit without a duration."""
-LONGEST_PAUSE_MS = 24 * 3_600_000
+_LONGEST_PAUSE = timedelta(hours=24)
+LONGEST_PAUSE_MS = milliseconds(_LONGEST_PAUSE)
 _WORDS = ("rate limit", "abuse detection", "login attempts", "try again later")
 """Words in temporary refusals: because of a limit, or after too many failed logins with the credential."""
 
@@ -74,8 +76,8 @@ def limit_of(answer: Answer) -> LimitKind | None:
 
 def asked_wait_ms(answer: Answer) -> int | None:
     """The wait that an answer of any status asks for; None if it asks for none."""
-    wait_s = _whole(answer.headers.get("retry-after"))
-    return None if wait_s is None else min(max(1, wait_s) * 1_000, LONGEST_PAUSE_MS)
+    asked = answer.retry_after(longest=_LONGEST_PAUSE)
+    return None if asked is None else max(1_000, milliseconds(asked))
 
 
 def rest(answer: Answer, reason: str) -> Reading:

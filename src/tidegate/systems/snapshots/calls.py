@@ -138,13 +138,9 @@ def invalid(error: InvalidArgument) -> PermanentFailure:
 
 def _pause_after(head: Head) -> timedelta:
     """Return the pause that the upstream requires."""
-    # Only the form in seconds is read. The HTTP date form would depend on the upstream's clock and gets the default.
-    given = head.headers.get("Retry-After", "").strip()
-    if given.isascii() and given.isdigit():
-        # At least the default pause, since `Retry-After: 0` would repeat the call at once; and with an upper bound, so
-        # that a wrong value cannot stop all refreshes for weeks.
-        return min(max(timedelta(seconds=int(given[:9])), _DEFAULT_PAUSE), _LONGEST_PAUSE)
-    return _DEFAULT_PAUSE
+    # At least the default pause, since `Retry-After: 0` would repeat the call at once; and with an upper bound, so that
+    # a wrong value cannot stop all refreshes for weeks.
+    return max(head.retry_after(longest=_LONGEST_PAUSE) or _DEFAULT_PAUSE, _DEFAULT_PAUSE)
 
 
 log = get_logger(__name__)
