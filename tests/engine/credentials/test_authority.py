@@ -1,5 +1,6 @@
 """What GitHub is asked about credentials, and what its answers mean."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import jwt
@@ -21,17 +22,19 @@ def simulated(**limits: object) -> GithubSimulator:
     return GithubSimulator(SimulatorConfig(world=world, limits=LimitSettings(**limits)))  # pyright: ignore[reportArgumentType]
 
 
-def at(status: int, **headers: str) -> GithubAuthority:
+def at(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"{}") -> GithubAuthority:
     """A GitHub that answers everything in one way."""
 
     class Always:
         async def fetch(self, request: Request) -> Answer:
             return Answer(
                 status=status,
-                headers=CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): text for name, text in headers.items()})),
+                headers=CIMultiDictProxy(
+                    CIMultiDict({name.replace("_", "-"): text for name, text in (headers or {}).items()})
+                ),
                 url=request.url,
                 received_at=datetime.now(UTC),
-                body=b"{}",
+                body=body,
                 elapsed_ms=0.0,
             )
 
@@ -153,7 +156,7 @@ async def test_every_response_to_an_app_is_mapped_to_a_result(
     private, _ = app_key()
 
     with pytest.raises(meant):
-        await at(status, **headers).issue(HERE, private)
+        await at(status, headers).issue(HERE, private)
 
 
 async def test_a_github_without_rate_limits_is_supported():
@@ -185,3 +188,10 @@ async def test_two_hosts_with_long_names_have_different_ids():
 
     assert len(names) == 2
     assert all(len(name) <= 100 for name in names)
+
+
+@pytest.mark.parametrize(("reset", "year"), [(10**18, 9999), (-(10**18), 1970)])
+async def test_a_reset_at_an_impossible_time_is_no_error(reset: int, year: int):
+    body = b'{"resources": {"core": {"limit": 5, "remaining": 4, "reset": %d}}}' % reset
+    checked = await at(200, body=body).check("token", identify=False)
+    assert checked.left["core"].resets_at.year == year

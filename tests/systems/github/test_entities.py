@@ -115,9 +115,9 @@ async def test_a_workflow_run_in_progress_below_the_first_page_is_read_again_wit
 
 def test_the_jobs_of_a_long_list_have_a_limited_number_of_pages():
     job = _task(kinds.REPO_BRANCHES)
-    page: dict[str, Any] = {"ETag": "a", **link("/x?page=2")}
     following = job.spec
     for number in range(500):
+        page: dict[str, Any] = {"ETag": "a", **link(f"/x?page={number + 2}")}
         [following] = SOURCE.read(job, answer(200, [{"name": f"b{number}"}], page)).follow_ups
         job = follow_up(job, following)
     assert following.page == "page 501"

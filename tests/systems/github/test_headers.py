@@ -7,11 +7,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.systems.github.answers import ALLOWED, API, NOW, answer, task
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.source import Cursor, Subject
+from tidegate.engine.source import Cursor, Subject, Verdict
 from tidegate.engine.upstream.messages import Headers
 from tidegate.systems.github import CONVERSATIONS, ESSENTIAL, GithubSource, kinds, limits
 from tidegate.systems.github.requests import require_api_url
-from tidegate.systems.github.statuses import ForeignLink, below, links, next_path
+from tidegate.systems.github.statuses import ForeignLink, below, is_forward, links, next_path
 
 
 def headers(*lines: str) -> Headers:
@@ -30,6 +30,40 @@ def test_without_a_date_the_local_clock_is_used():
     said = limits.allowance(answer(dated=False))
     assert said is not None
     assert said.resets_in_ms == 1_800_000
+
+
+@pytest.mark.parametrize("date", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -2300"])
+def test_a_date_that_does_not_exist_is_ignored(date: str):
+    said = limits.allowance(answer(headers={"Date": date}, dated=False))
+    assert said is not None
+    assert said.resets_in_ms == 1_800_000
+
+
+@pytest.mark.parametrize(
+    ("path", "following"),
+    [
+        ("/a?per_page=100", "/a?per_page=100"),
+        ("/a?page=3", "/b?x=1&page=3"),
+        ("/a?page=3", "/a?page=2"),
+        ("/a", "/b?page=1"),
+    ],
+)
+def test_a_link_that_leads_back_is_not_followed(path: str, following: str):
+    assert not is_forward(path, following)
+
+
+@pytest.mark.parametrize(
+    ("path", "following"), [("/a", "/b?page=2"), ("/a?page=9", "/a?page=10&per_page=1"), ("/a?after=x", "/a?after=y")]
+)
+def test_a_link_that_leads_further_is_followed(path: str, following: str):
+    assert is_forward(path, following)
+
+
+def test_a_page_that_links_to_itself_is_requested_again_a_limited_number_of_times():
+    source = GithubSource(API)
+    path = source.request(task(), "secret").url
+    reading = source.read(task(), answer(200, [], {"Link": f'<{path}>; rel="next"'}))
+    assert (reading.verdict, reading.follow_ups) == (Verdict.RETRY, ())
 
 
 @pytest.mark.parametrize("name", ["limit", "remaining", "reset"])

@@ -167,7 +167,7 @@ def test_every_commit_not_reachable_from_the_old_head_is_read(history: tuple[lis
         part = listed[number * size : (number + 1) * size]
         items = [{"sha": str(n), "parents": [{"sha": str(p)} for p in parents[n]]} for n in part]
         is_last = (number + 1) * size >= len(listed)
-        reading = source.read(current, answer(200, items, {} if is_last else link("/x?page=2")))
+        reading = source.read(current, answer(200, items, {} if is_last else link(f"/x?page={number + 2}")))
         read |= {document.id for document in reading.documents}
         if not reading.follow_ups:
             break

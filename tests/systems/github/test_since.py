@@ -12,7 +12,6 @@ from tidegate.engine.source import Cursor, Reading
 from tidegate.systems.github import GithubSource, kinds
 
 source = GithubSource(API, kinds.CONVERSATIONS)
-NEXT = link("/repositories/7/issues?state=all&page=2")
 OLD, SPRING, MAY, JUNE = "2025-01-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-05-01T00:00:00Z", "2026-06-01T00:00:00Z"
 
 
@@ -30,7 +29,7 @@ def list_run(pages: list[list[dict[str, Any]]], cursor: Cursor | None = None, **
 
 
 def _page(pages: list[list[dict[str, Any]]], number: int) -> Any:
-    following = NEXT if number + 1 < len(pages) else {}
+    following = link(f"/repositories/7/issues?state=all&page={number + 2}") if number + 1 < len(pages) else {}
     return answer(200, pages[number], {"ETag": '"e"', **following})
 
 

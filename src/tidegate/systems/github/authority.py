@@ -96,6 +96,7 @@ def _token_request(installation: Installation, private_key: str, api_url: str, n
 T = TypeVar("T")
 
 _LONGEST_HOST = 60
+_LATEST_S = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
 
 class RequestSender(Protocol):
@@ -200,9 +201,14 @@ def _left(answer: Answer) -> Mapping[str, BucketReport]:
         return {}
     said = _decoded(answer, _RateLimits).resources
     return {
-        name: BucketReport(limit=one.limit, remaining=one.remaining, resets_at=datetime.fromtimestamp(one.reset, UTC))
+        name: BucketReport(limit=one.limit, remaining=one.remaining, resets_at=_moment(one.reset))
         for name, one in said.items()
     }
+
+
+def _moment(seconds: int) -> datetime:
+    """The time of a reset; the first or last possible one for a number that is no time."""
+    return datetime.fromtimestamp(max(0, min(seconds, _LATEST_S)), UTC)
 
 
 def _scopes(answer: Answer) -> list[str] | None:

@@ -22,6 +22,9 @@ _LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[a-zA-Z*]+\s*=\s*(?:"[^"]*"|[^",;\s]+)
 _RELATION = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^",;\s]+))', re.IGNORECASE)
 
 
+_PAGE_NUMBER = re.compile(r"[?&]page=([0-9]{1,15})(?:&|$)")
+
+
 class ForeignLink(ValueError):
     """A link to another host than the API; it is not followed, because requests carry credentials."""
 
@@ -40,6 +43,14 @@ def next_path(headers: Headers, api_url: str) -> str | None:
     """Path and query of the next page, relative to the API's address; None on the last page."""
     target = links(headers).get("next")
     return None if target is None else below(target, api_url)
+
+
+def is_forward(path: str, following: str) -> bool:
+    """Whether a link to the next page leads further than the page that has it, and not back to it or an earlier one."""
+    here, there = (_PAGE_NUMBER.search(each) for each in (path, following))
+    if there is not None:
+        return int(there[1]) > (1 if here is None else int(here[1]))
+    return following != path
 
 
 def below(url: str, api_url: str) -> str:
@@ -101,7 +112,11 @@ def interpret(task: Task, answer: Answer, reader: AnswerReader, api_url: str) ->
 
 def _content(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> Reading:
     try:
-        return reader.read(task, answer, next_path(answer.headers, api_url))
+        following = next_path(answer.headers, api_url)
+        # A page that links to itself would be read again and again, until the window is empty.
+        if following is not None and not is_forward(reader.ask(task).path, following):
+            return Reading(verdict=Verdict.RETRY, reason="the link to the next page leads back")
+        return reader.read(task, answer, following)
     except UNDECODABLE as error:
         return Reading(verdict=Verdict.RETRY, reason=f"{answer.status} with a body that cannot be read: {error}")
     # A proxy or cache in between may have changed the link; the credential must not follow it.
