@@ -25,15 +25,23 @@ USERS = frozenset({"USER"})
 async def test_a_run_counts_calls_whatever_their_result(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [429, broken()]
     upstream.trouble["/shelves/ada-novels/1"] = [500]
-    upstream.trouble["/shelves/ada-poems/0"] = [304]
     upstream.trouble["/shelves/ada-empty/0"] = [404]
     async with local.working():
         run = await local.ended()
 
-    assert run.calls == upstream.calls.total() == 3 + 5 + 1 + 1
-    assert (run.unchanged_calls, run.documents) == (1, 7)
+    assert run.calls == upstream.calls.total() == 3 + 5 + 2 + 1
+    assert (run.unchanged_calls, run.documents) == (0, 10)
     assert run.created_at <= (run.started_at or run.created_at) <= (run.completed_at or run.created_at)
     assert (run.triggered_by, run.options) == ("manual", {})
+
+
+async def test_a_304_to_a_request_without_a_condition_is_requested_again(local: Library, upstream: ShelfUpstream):
+    upstream.trouble["/shelves/ada-poems/0"] = [304]
+    async with local.working():
+        run = await local.ended()
+
+    assert (run.status, run.unchanged_calls, run.documents) == (RunState.COMPLETED, 0, 10)
+    assert upstream.calls["/shelves/ada-poems/0"] == 2
 
 
 async def test_a_run_has_the_failure_reason_of_its_last_job(local: Library, upstream: ShelfUpstream):

@@ -41,7 +41,8 @@ from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWit
 
 log = get_logger(__name__)
 
-_WHOLE = 200
+_WHOLE, _NOT_MODIFIED = 200, 304
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 _MOST_TRIES = 5
 _GATE_AWAY = timedelta(seconds=5)
 """Pause before a request is tried again that the gate could not confirm."""
@@ -215,6 +216,10 @@ class Calls:
             # Stored before it is read: a reader that kills this process then gets the same answer again.
             claim = await self._kept(claim, admitted, route, answer)
             reading = source.read(task, answer)
+            # Nothing is known that could be unchanged: a broken cache answered, and the data would be missing.
+            if answer.status == _NOT_MODIFIED and not _CONDITIONS & {name.lower() for name in request.headers}:
+                why = "304 to a request without a condition"
+                reading = Reading(verdict=Verdict.RETRY, reason=why, allowance=reading.allowance)
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer, self._clock.now())
             if reading.verdict is Verdict.MOVED:
