@@ -38,6 +38,27 @@ def test_invalid_items_are_skipped_and_the_rest_of_the_page_is_kept(kind: str):
     assert all(reading.skipped)
 
 
+UNDECODABLE_ITEMS = {
+    "half of a sign": rb'{"id": 2, "title": "\ud800 ] , \" }"}',
+    "bytes that are no text": b'{"id": 2, "title": "\xff\xfe", "login": "\xc3("}',
+    "nested too deeply": b'{"id": 2, "a": ' + b'{"a": [' * 5_000 + b"1" + b"]}" * 5_000 + b"}",
+    "no number": b'{"id": 2, "score": NaN}',
+    "control character": b'{"id": 2, "title": "a\nb"}',
+    "unknown escape": rb'{"id": 2, "title": "\x, ["}',
+    "nothing": b" ",
+}
+
+
+@pytest.mark.parametrize("kind", [*GOOD, "repositories"])
+@pytest.mark.parametrize("item", UNDECODABLE_ITEMS.values(), ids=UNDECODABLE_ITEMS)
+def test_an_item_that_cannot_be_decoded_costs_no_other_item_of_its_page(kind: str, item: bytes):
+    asked = repositories() if kind == "repositories" else task(kind)
+    good = {"id": 7, "full_name": "octocat/hello"} if kind == "repositories" else GOOD[kind]
+    reading = source.read(asked, answer(200, b"\r\n[%b,%b , %b]\n" % (item, msgspec.json.encode(good), item)))
+
+    assert (reading.verdict, len(reading.documents), len(reading.skipped)) == (Verdict.DONE, 1, 2)
+
+
 def test_invalid_repositories_are_skipped_and_the_others_are_collected():
     good = {"id": 7, "full_name": "octocat/hello", "node_id": None, "owner": None, "has_issues": None}
     foreign = {"id": 8, "full_name": "hubot/hello"}
@@ -64,8 +85,17 @@ def repositories(cursor: Cursor | None = None) -> Task:
     return Task(spec=first, run_id=5, user_id="1", credential="octocat", cursor=cursor)
 
 
+CUT_OFF = [
+    b"[" * 5_000,
+    rb'[{"id": 1, "a": "\ud800"}, {"id"',
+    b'[{"id": 1, "a": "]}]',
+    b'[{"id": NaN}] []',
+    b"{" * 5_000,
+]
+
+
 @pytest.mark.parametrize("kind", [*GOOD, "repositories"])
-@pytest.mark.parametrize("body", [b"", b"null", b"<html></html>", b'[{"id": 1', b'{"message": "hm"}', b"7"])
+@pytest.mark.parametrize("body", [b"", b"null", b"<html></html>", b'[{"id": 1', b'{"message": "hm"}', b"7", *CUT_OFF])
 def test_a_body_that_is_no_list_is_requested_again_and_is_not_an_empty_list(kind: str, body: bytes):
     asked = repositories() if kind == "repositories" else task(kind)
     reading = source.read(asked, answer(200, body))
