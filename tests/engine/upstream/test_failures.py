@@ -1,6 +1,7 @@
 """Every way in which a call can fail, and what is then known of it."""
 
 import asyncio
+import gc
 import gzip
 import tracemalloc
 import zlib
@@ -201,6 +202,39 @@ async def test_the_size_limit_is_exact(most: int, fits: bool) -> None:
             assert len((await client.fetch(get(url))).body) == 5000
         else:
             assert isinstance(await failure_of(client, get(url)), TooLarge)
+
+
+PACKED = gzip.compress(b"x" * 9_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"Content-Length: 2000\r\n\r\n" + b"x" * 500,
+        b"Transfer-Encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2_000,
+        b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED) + PACKED,
+    ],
+    ids=["cut off", "too large", "a bomb"],
+)
+async def test_the_body_of_a_failed_call_is_freed_at_once(said: bytes) -> None:
+    """Not by the next garbage collection, which is rare: many large bodies would be kept until then."""
+
+    def bodies() -> list[Body]:
+        return [each for each in gc.get_objects() if isinstance(each, Body)]
+
+    others = bodies()
+    gc.disable()
+    try:
+        async with (
+            raw_server(says(b"HTTP/1.1 200 OK\r\n" + said, then=close)) as server,
+            UpstreamClient(UpstreamSettings(largest_body=1_500)) as client,
+        ):
+            failure = await failure_of(client, get(server.url))
+            await asyncio.sleep(0)  # the step of this task that got the error has ended
+            assert bodies() == others
+    finally:
+        gc.enable()
+    assert isinstance(failure, TooLarge | Truncated)
 
 
 async def test_a_compression_bomb_is_refused_before_it_expands() -> None:

@@ -77,6 +77,9 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             return await self._body
         finally:
+            # An error refers to the frames that it passed, and so to the body and to this connection: the cycle would
+            # keep the body until the next garbage collection.
+            self._body = None
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -154,14 +157,13 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         assert self._exchange is not None
-        assert self._body is not None
         try:
             body = self._exchange.end_answer()
         except UpstreamError as error:
             self._fail(error)
             return
         self._exchange = None
-        if not self._body.done():
+        if self._body is not None and not self._body.done():
             self._body.set_result(body)
 
     def _fail(self, error: Exception) -> None:

@@ -189,7 +189,9 @@ class Exchange:
         return b"" if self._body is None else self._body.finish()
 
     def explain(self, error: Exception) -> UpstreamFailed:
-        """Convert an error, depending on whether the request was sent and the answer had started."""
+        """Convert an error, depending on whether the request was sent and the answer had started. Drops the body."""
+        # The error that is raised refers to this object until the next garbage collection.
+        self._body = None
         if self.guard is not None and self.guard.refused is not None and not self.is_sent:
             return self._failed(AddressRefused, _NOT_PUBLIC)
         match error:
