@@ -82,6 +82,13 @@ class Client:
             async for event in read_events(answer):
                 yield event
 
+    async def when_available(self, path: str, **options: Any) -> Reply:
+        """The first answer other than 503, which a starved process gives when a check of its servers takes too long."""
+        async with patience():
+            while (answer := await self.get(path, **options)).status == 503:
+                await look_again()
+        return answer
+
     async def until(self, path: str, is_so: Callable[[Any], bool]) -> dict[str, Any]:
         """What is told there, as soon as it is so."""
         async with patience():
