@@ -18,16 +18,10 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from tidegate.connections import open_context
-from tidegate.core.telemetry.logs import configure_logs
-from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Job, settlement
+from tidegate import Context, Event, Handler, Settings, Transaction, configure_logs, open_context, outbox
+from tidegate.engine import Allowance, CredentialLimits
+from tidegate.primitives.gate import Admitted, Job, settlement
 from tidegate.process import build_process
-from tidegate.runtime.delivery import Handler
-from tidegate.runtime.waiting import unless
-from tidegate.settings import Settings
-from tidegate.storage.sql import Transaction, outbox
-from tidegate.storage.sql.outbox import Event
-from tidegate.system import Context
 
 POOL, TOKENS = "demo", ("token of ada", "token of grace")
 RUNS, PAGES = ("run-1", "run-2", "run-3", "run-4"), 40
@@ -70,8 +64,15 @@ class Worker:
 
     async def run(self, stopping: asyncio.Event) -> None:
         consumer = self._parts.jobs.consumer(self._parts.owner)
+        stopped = asyncio.create_task(stopping.wait())
         while not stopping.is_set():
-            messages = await unless(stopping, consumer.read(count=20, within_s=60)) or []
+            reading = asyncio.create_task(consumer.read(count=20, within_s=60))
+            await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait([reading])
+                break
+            messages = reading.result()
             admitted = [Admitted.from_fields(m.id, m.fields, m.deliveries) for m in messages]
             said = await asyncio.gather(*(self._upstream.call(one.credential) for one in admitted))
             if admitted:
@@ -136,20 +137,15 @@ async def main() -> None:
                 handlers=[Handler("page.collected", "tally", tally.count)],
                 services={"worker": Worker(parts, upstream)},
             )
-            running = asyncio.create_task(process.run())
-            progress = asyncio.create_task(show_progress(parts, tally))
-            await parts.gate.enqueue(
-                [Job(job=f"{run} page {n}", pool=POOL, run=run, payload=run) for run in RUNS for n in range(PAGES)]
-            )
-            await asyncio.wait([running, asyncio.ensure_future(tally.complete.wait())], return_when="FIRST_COMPLETED")
-            await asyncio.sleep(0.6)
-            progress.cancel()
-            process.stop()
-            await running
+            async with process.running():
+                progress = asyncio.create_task(show_progress(parts, tally))
+                await parts.gate.enqueue(
+                    [Job(job=f"{run} page {n}", pool=POOL, run=run, payload=run) for run in RUNS for n in range(PAGES)]
+                )
+                await tally.complete.wait()
+                await asyncio.sleep(0.6)
+                progress.cancel()
             depth = await parts.database.read(outbox.depth)
-    if not tally.complete.is_set():
-        console.print(f"\nstopped: {sum(map(len, tally.pages.values()))} of {jobs} pages")
-        raise SystemExit(130)
     if upstream.refused or upstream.calls != jobs or depth.pending:
         raise SystemExit(f"the demo's own proof failed: {upstream}, {depth}")
     console.print(f"\n[green]done[/]: {upstream.calls} calls for {jobs} pages, limit broken {upstream.refused} times,")

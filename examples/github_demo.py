@@ -17,22 +17,20 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
+from tidegate import Settings, Subject
 from tidegate.cli.running import configure_log
 from tidegate.cli.wording import number
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine import CredentialLimits
 from tidegate.engine.commands.collecting import collect_all
 from tidegate.engine.commands.run_text import labelled, print_lines
 from tidegate.engine.commands.screens import open_screen
 from tidegate.engine.commands.summary import result_lines, summarise
 from tidegate.engine.reports.progress import failures_of, unavailable_of
-from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
-from tidegate.primitives.gate import CredentialLimits
-from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore
-from tidegate.systems.github import GithubSettings
+from tidegate.systems.github import GithubSettings, Statistics
 from tidegate.systems.github.opening import open_github
-from tidegate.systems.github.statistics import Statistics
 from tidegate.systems.github.stats_text import print_user
 from tidegate_simulators.github import (
     ESSENTIAL,

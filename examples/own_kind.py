@@ -17,14 +17,19 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.connections import open_context
-from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry import configure_logs
-from tidegate.engine.upstream import Answer, Request
-from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
-from tidegate.settings import Settings
-from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, UnreadableAnswer
-from tidegate.systems.snapshots.service import Snapshots, open_snapshots
+from tidegate import (
+    Answer,
+    InvalidArgument,
+    Limit,
+    LimiterSettings,
+    Rate,
+    Request,
+    Settings,
+    Snapshots,
+    configure_logs,
+    open_context,
+)
+from tidegate.systems.snapshots import FoundSubject, MissingSubject, UnreadableAnswer, open_snapshots
 
 
 class Measured(msgspec.Struct):

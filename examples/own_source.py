@@ -20,15 +20,8 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.core.telemetry import configure_logs
-from tidegate.engine.collection import Collection, open_sources
-from tidegate.engine.credentials.memory_tokens import Tokens
-from tidegate.engine.items import read_items
-from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
-from tidegate.engine.upstream import Answer, Request
-from tidegate.primitives.gate import Allowance, CredentialLimits
-from tidegate.settings import Settings
-from tidegate.storage.documents.export.columns import text, whole
+from tidegate import Answer, Collection, Cursor, JobSpec, Reading, Request, Settings, Subject, Task, configure_logs
+from tidegate.engine import Allowance, CredentialLimits, Tokens, Verdict, columns, open_sources, read_items
 
 GENRES, BOOKS = "GENRES", "BOOKS"
 
@@ -38,7 +31,7 @@ class BookshopSource:
 
     name = "bookshop"
     planning_kinds = frozenset({GENRES})
-    columns: ClassVar = {"book": [text("isbn"), whole("price")]}
+    columns: ClassVar = {"book": [columns.text("isbn"), columns.whole("price")]}
 
     def __init__(self, url: str | None = None) -> None:
         self._url = url or os.environ["BOOKSHOP_URL"]

@@ -1,8 +1,9 @@
-"""The page of the public API: every name that `import tidegate` gives, with its docstring."""
+"""The page of the public API: every name of `import tidegate` with its docstring, and the other public modules."""
 
 import inspect
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 
 import tidegate
 from reference.markdown import MADE, anchor, code, page
@@ -11,9 +12,23 @@ _HEAD = f"""# Python API
 
 {MADE}
 
-`import tidegate` gives these names; they are the public API. Everything else is private and may change without
-notice. Modules are imported when one of their names is first used.
+`import tidegate` gives these names. With [the other public modules](#other-public-modules) they are the
+public API; everything else is
+private and may change without notice. Modules are imported when one of their names is first used.
 """
+
+PUBLIC_MODULES = (
+    "tidegate.system",
+    "tidegate.process",
+    "tidegate.engine",
+    "tidegate.http",
+    "tidegate.cli",
+    "tidegate.storage.sql",
+    *(f"tidegate.primitives.{name}" for name in ("coalescer", "gate", "limiter", "stream", "timers", "wakeup")),
+    *(f"tidegate.systems.{name}" for name in ("campaigns", "crawl", "github", "ranking", "snapshots", "waiting_room")),
+)
+"""Modules whose `__all__` is public too: what the owner of a source, a system or an application needs beyond the names
+of `tidegate`."""
 
 
 def describe_api() -> str:
@@ -23,6 +38,11 @@ def describe_api() -> str:
     lines += [f"- [{code(name)}](#{anchor(name)}): {_first_line(name)}" for name in names]
     for name in names:
         lines += ["", f"## {name}", "", *_described(name)]
+    lines += ["", "## Other public modules", ""]
+    lines += ["Names that `tidegate` has too are left out.", "", "| module | public names |", "| --- | --- |"]
+    for module in PUBLIC_MODULES:
+        others = [code(name) for name in import_module(module).__all__ if name not in names]
+        lines.append(f"| {code(module)} | {', '.join(others)} |")
     return page(lines)
 
 

@@ -13,8 +13,6 @@ import uvloop
 from examples.live.deployment import Deployment, open_deployment
 from rich.console import Console
 
-from tidegate.runtime.waiting import end, unless
-
 console = Console(highlight=False)
 
 
@@ -28,10 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(port: int, seconds: float | None) -> int:
-    stopping = asyncio.Event()
+    shown = asyncio.create_task(_show(port, seconds))
     for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, stopping.set)
-    return await unless(stopping, _show(port, seconds)) or 0
+        asyncio.get_running_loop().add_signal_handler(one, shown.cancel)
+    await asyncio.wait([shown])
+    return 0 if shown.cancelled() else shown.result()
 
 
 async def _show(port: int, seconds: float | None) -> int:
@@ -58,7 +57,9 @@ async def _failures(deployment: Deployment, seconds: float | None) -> list[str]:
         await asyncio.wait(parts.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return [f"{name} ended: {task.exception()!r}" for name, task in parts.items() if task.done()]
     finally:
-        await end(*parts.values())
+        for task in parts.values():
+            task.cancel()
+        await asyncio.wait(parts.values())
 
 
 if __name__ == "__main__":

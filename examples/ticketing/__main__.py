@@ -24,12 +24,8 @@ from examples.ticketing.shop import Shop, ShopPlan, make_tables, open_shop, proc
 from examples.ticketing.web import serve
 from rich.console import Console
 
-from tidegate.core.errors import InvalidSettings
-from tidegate.core.telemetry.logs import configure_logs
-from tidegate.http import Binding
-from tidegate.http.settings import HttpSettings
-from tidegate.runtime.waiting import end
-from tidegate.settings import Settings
+from tidegate import InvalidSettings, Settings, configure_logs
+from tidegate.http import Binding, HttpSettings
 from tidegate.systems.waiting_room import RoomPlan
 
 _ROOT = Path(__file__).parents[2]
@@ -85,13 +81,18 @@ async def _run(given: argparse.Namespace, folder: Path, binding: Binding) -> int
             if watching.done():
                 watching.result()
                 return await _prove(shop)
-            await end(watching)  # which leaves the terminal to us
+            await _cancel(watching)  # it no longer writes to the terminal
             console.print("stopped")
             return 130 if given.once else 0
         finally:
-            await end(watching)
+            await _cancel(watching)
             process.stop()
             await running
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _open_evening(shop: Shop, concert: int, given: argparse.Namespace) -> None:

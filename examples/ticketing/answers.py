@@ -6,7 +6,7 @@ import msgspec
 from examples.ticketing.payments import KeyReused
 from examples.ticketing.reservations import HoldOver, SeatTaken, TooManySeats
 
-from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
+from tidegate import InvalidArgument, NotFound, Unavailable
 from tidegate.systems.waiting_room import NotActive
 
 

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidegate.core.errors import InvalidArgument
-from tidegate.systems.ranking.model import RankingPeriod
+from tidegate import InvalidArgument
+from tidegate.systems.ranking import RankingPeriod
 from tidegate.systems.waiting_room import NotActive
 
 _LARGEST_BODY = 4096

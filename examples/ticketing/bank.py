@@ -10,9 +10,8 @@ from typing import Protocol
 
 from sqlalchemy import Column, Integer, MetaData, Table, select
 
-from tidegate.core.errors import InvalidArgument
-from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.schema import TABLE_OPTIONS, exact_text
+from tidegate import Database, InvalidArgument, Transaction
+from tidegate.storage.sql import TABLE_OPTIONS, exact_text
 
 
 class Card(StrEnum):

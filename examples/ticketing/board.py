@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.core.errors import Unavailable
+from tidegate import Unavailable
 
 _MOST_SHOWN = 10
 _SEATS = ("free", "held", "sold")

@@ -7,7 +7,7 @@ from examples.ticketing import payments
 from examples.ticketing.bank import Bank, BankAway, Card
 from examples.ticketing.payments import Payment, PaymentState
 
-from tidegate.storage.sql import Database
+from tidegate import Database
 
 
 class Cashier:

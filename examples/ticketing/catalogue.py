@@ -11,9 +11,7 @@ from examples.ticketing.reservations import ReservationState
 from examples.ticketing.tables import concerts, reservations, schedules, seats
 from sqlalchemy import and_, case, func, insert, or_, select
 
-from tidegate.core.arguments import require_positive
-from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.storage.sql import Transaction
+from tidegate import InvalidArgument, NotFound, Transaction
 
 SEATS_IN_A_ROW = 20
 MOST_SEATS = 26 * SEATS_IN_A_ROW
@@ -75,8 +73,9 @@ def add_concert(tx: Transaction, title: str, artist: str, venue: str) -> int:
 
 def add_schedule(tx: Transaction, concert: int, starts_at: datetime, seat_count: int, price: int) -> int:
     """A new evening with its seats, in rows from A on; returns its id. The front costs more: up to three rows."""
-    require_positive("seat_count", seat_count)
-    require_positive("price", price)
+    for name, value in (("seat_count", seat_count), ("price", price)):
+        if value <= 0:
+            raise InvalidArgument(name, value, "must be positive")
     if seat_count > MOST_SEATS:
         raise InvalidArgument("seat_count", seat_count, f"the hall has {MOST_SEATS} seats")
     schedule = _new_id(tx.execute(insert(schedules).values(concert_id=concert, starts_at=starts_at)))

@@ -8,10 +8,8 @@ from examples.ticketing import reservations
 from examples.ticketing.reservations import Reservation, room_of
 from starlette.requests import Request
 
-from tidegate.core.errors import NotFound
-from tidegate.storage.sql import Database
-from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, WaitingRoom, WaitingRooms
-from tidegate.systems.waiting_room.api.places import find_pass
+from tidegate import Database, NotFound, WaitingRoom
+from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, WaitingRooms, find_pass
 
 
 class Visit(msgspec.Struct, frozen=True):

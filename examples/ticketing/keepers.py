@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from examples.ticketing import payments, reservations
 from examples.ticketing.cashier import Cashier
 
-from tidegate.storage.sql import Database
+from tidegate import Database
 
 _AT_ONCE = 20
 _ONE_MS = timedelta(milliseconds=1)

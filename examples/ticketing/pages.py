@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
+from uuid import uuid4
 
 from examples.ticketing import catalogue, payments, reservations
 from examples.ticketing.answers import Refusal, refusal_of
@@ -22,9 +23,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
-from tidegate.core.ids import new_id
-from tidegate.systems.ranking.model import RankingPeriod
+from tidegate import InvalidArgument, ValkeyUnavailable
+from tidegate.systems.ranking import RankingPeriod
 from tidegate.systems.waiting_room import NotActive
 
 _HERE = Path(__file__).parent
@@ -193,7 +193,7 @@ class Pages:
         left = max(timedelta(), held.held_until - self._shop.database.clock.now())
         shown = {"held": held, "evening": evening, "notice": notice, "cards": _CARDS, "left": _words(left)}
         # A new key each time the form is shown: it names this attempt, however often it is sent.
-        return self._page("checkout.html", status, **shown, key=new_id())
+        return self._page("checkout.html", status, **shown, key=str(uuid4()))
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         shown = self._templates.get_template(template).render(room_of=room_of, **values)

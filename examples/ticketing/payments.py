@@ -16,6 +16,7 @@ import secrets
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from examples.ticketing import reservations as holds
@@ -23,12 +24,7 @@ from examples.ticketing.reservations import HoldOver, Reservation, ReservationSt
 from examples.ticketing.tables import LONGEST_KEY, payments, reservations, schedules
 from sqlalchemy import insert, select, update
 
-from tidegate.core.arguments import require_at_most, require_name
-from tidegate.core.errors import ContractBroken, NotFound, TidegateError
-from tidegate.core.ids import new_id
-from tidegate.core.transitions import Moves, check_moves, sources_of
-from tidegate.storage.sql import Transaction, outbox
-from tidegate.storage.sql.outbox import Event
+from tidegate import Event, InvalidArgument, NotFound, TidegateError, Transaction, outbox
 from tidegate.systems.waiting_room import require_active
 
 PAYMENT_COMPLETED = "PaymentCompleted"
@@ -43,12 +39,11 @@ class PaymentState(StrEnum):
     DECLINED = "declined"  # no money moved, and none will
 
 
-MOVES: Moves[PaymentState] = {
+MOVES: dict[PaymentState, set[PaymentState]] = {
     PaymentState.CHARGING: {PaymentState.COMPLETED, PaymentState.DECLINED},
     PaymentState.COMPLETED: set(),
     PaymentState.DECLINED: set(),
 }
-check_moves(MOVES, PaymentState, initial=PaymentState.CHARGING)
 
 
 class KeyReused(TidegateError):
@@ -80,7 +75,8 @@ def begin(tx: Transaction, reservation_id: str, user: str, key: str, settle_afte
 
     Raises `NotActive`, `NotFound`, `HoldOver` or `KeyReused`.
     """
-    require_at_most("len(key)", len(require_name("key", key)), LONGEST_KEY)
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        raise InvalidArgument("key", key[:LONGEST_KEY], f"must have 1 to {LONGEST_KEY} printable characters")
     if known := _known(tx, reservation_id, user, key):
         return known
     reservation = holds.get(tx, reservation_id, user)
@@ -89,7 +85,7 @@ def begin(tx: Transaction, reservation_id: str, user: str, key: str, settle_afte
         return known
     if not holds.move(tx, reservation_id, ReservationState.PAYING, reservations.c.held_until > tx.now):
         raise HoldOver(f"reservation {reservation_id} is {_words(tx, reservation)}")
-    payment_id = new_id()
+    payment_id = str(uuid4())
     row = {
         "id": payment_id,
         "reservation_id": reservation_id,
@@ -110,7 +106,7 @@ def complete(tx: Transaction, payment_id: str) -> Payment:
     if _move(tx, payment_id, PaymentState.COMPLETED, completed_at=tx.now, ticket=ticket):
         payment = get(tx, payment_id)
         if not holds.move(tx, payment.reservation, ReservationState.PAID):
-            raise ContractBroken(f"payment {payment_id} was charged for a seat that was given up")
+            raise RuntimeError(f"payment {payment_id} was charged for a seat that was given up")
         outbox.add(tx, _completed(tx, payment))
     return get(tx, payment_id)
 
@@ -177,7 +173,7 @@ def _known(tx: Transaction, reservation_id: str, user: str, key: str) -> Payment
 
 
 def _move(tx: Transaction, payment_id: str, target: PaymentState, **values: Any) -> bool:
-    allowed = [_p.id == payment_id, _p.state.in_(sources_of(MOVES, target))]
+    allowed = [_p.id == payment_id, _p.state.in_([state for state, targets in MOVES.items() if target in targets])]
     return tx.execute(update(payments).where(*allowed).values(state=target, **values)).rowcount == 1
 
 

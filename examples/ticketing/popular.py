@@ -5,8 +5,8 @@ from examples.ticketing import catalogue
 from examples.ticketing.catalogue import Concert
 from examples.ticketing.shop import BOARD, Shop
 
-from tidegate.core.arguments import require_whole
-from tidegate.systems.ranking.model import RankingPeriod
+from tidegate import InvalidArgument
+from tidegate.systems.ranking import RankingPeriod
 
 MOST_SHOWN = 100
 
@@ -22,7 +22,8 @@ class Popular(msgspec.Struct, frozen=True, kw_only=True):
 
 async def popular_concerts(shop: Shop, period: RankingPeriod = RankingPeriod.DAILY, limit: int = 10) -> Popular:
     """The first `limit` concerts of today, this week or this month. Without Valkey there are none, and no error."""
-    require_whole("limit", limit, least=1, most=MOST_SHOWN)
+    if not 1 <= limit <= MOST_SHOWN:
+        raise InvalidArgument("limit", limit, f"must be from 1 to {MOST_SHOWN}")
     top = await shop.ranking.top(BOARD.name, period, limit=limit)
     ids = [int(entry.member) for entry in top.entries]
     found = await shop.database.read(catalogue.concerts_by_id, ids) if ids else {}

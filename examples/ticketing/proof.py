@@ -10,8 +10,8 @@ from examples.ticketing.shop import BOARD, Shop
 from examples.ticketing.tables import payments, reservations, schedules
 from sqlalchemy import func, select
 
-from tidegate.storage.sql import Transaction
-from tidegate.systems.ranking.model import RankingPeriod, windows_at
+from tidegate import Transaction
+from tidegate.systems.ranking import RankingPeriod, windows_at
 
 _r, _p = reservations.c, payments.c
 Ranked = dict[RankingPeriod, list[tuple[str, int]]]

@@ -7,15 +7,13 @@ records the end. Every function works in the caller's transaction.
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from examples.ticketing.tables import reservations, seats
 from sqlalchemy import and_, func, or_, select, update
 
-from tidegate.core.errors import NotFound, TidegateError
-from tidegate.core.ids import new_id
-from tidegate.core.transitions import Moves, check_moves, sources_of
-from tidegate.storage.sql import Transaction
+from tidegate import NotFound, TidegateError, Transaction
 from tidegate.systems.waiting_room import require_active
 
 MOST_PER_USER = 4
@@ -33,14 +31,13 @@ class ReservationState(StrEnum):
     RELEASED = "released"  # by the buyer's own will
 
 
-MOVES: Moves[ReservationState] = {
+MOVES: dict[ReservationState, set[ReservationState]] = {
     ReservationState.HELD: {ReservationState.PAYING, ReservationState.EXPIRED, ReservationState.RELEASED},
     ReservationState.PAYING: {ReservationState.PAID, ReservationState.HELD, ReservationState.EXPIRED},
     ReservationState.PAID: set(),
     ReservationState.EXPIRED: set(),
     ReservationState.RELEASED: set(),
 }
-check_moves(MOVES, ReservationState, initial=ReservationState.HELD)
 CLAIMING = (ReservationState.HELD, ReservationState.PAYING, ReservationState.PAID)
 """In these states a reservation claims its seat."""
 
@@ -91,7 +88,7 @@ def reserve(tx: Transaction, schedule_id: int, label: str, user: str, hold_for: 
         return get(tx, claimed[seat_id], user)
     if len(claimed) >= MOST_PER_USER:
         raise TooManySeats(f"one person gets at most {MOST_PER_USER} seats")
-    reservation_id = new_id()
+    reservation_id = str(uuid4())
     row = {
         "id": reservation_id,
         "schedule_id": schedule_id,
@@ -134,8 +131,9 @@ def release(tx: Transaction, reservation_id: str, user: str) -> None:
 
 def move(tx: Transaction, reservation_id: str, target: ReservationState, *conditions: Any) -> bool:
     """Bring a reservation to `target`; False where its state, or one of the conditions, does not allow it."""
+    sources = [state for state, targets in MOVES.items() if target in targets]
     given_up = {} if target in CLAIMING else {"claimed_seat": None}
-    allowed = [_r.id == reservation_id, _r.state.in_(sources_of(MOVES, target)), *conditions]
+    allowed = [_r.id == reservation_id, _r.state.in_(sources), *conditions]
     return tx.execute(update(reservations).where(*allowed).values(state=target, **given_up)).rowcount == 1
 
 

@@ -14,19 +14,10 @@ from examples.ticketing.payments import PAYMENT_COMPLETED
 from examples.ticketing.reservations import room_of
 from examples.ticketing.tables import create_tables
 
-from tidegate.connections import open_context
-from tidegate.process import build_process
-from tidegate.runtime.delivery import Handler
-from tidegate.runtime.service import Service
-from tidegate.runtime.supervisor import Supervisor
-from tidegate.settings import Settings
-from tidegate.storage.sql import Database
-from tidegate.storage.sql.outbox import Event
-from tidegate.system import Context
-from tidegate.systems.ranking.service import Ranking
-from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.waiting_room import MOST_CAPACITY, RoomPlan, WaitingRooms
-from tidegate.systems.waiting_room.system import open_waiting_rooms
+from tidegate import Context, Database, Event, Handler, Ranking, Service, Settings, open_context
+from tidegate.process import Supervisor, build_process
+from tidegate.systems.ranking import Board, RankingSettings
+from tidegate.systems.waiting_room import MOST_CAPACITY, RoomPlan, WaitingRooms, open_waiting_rooms
 
 BOARD = Board(
     name="concerts",

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, UniqueConstraint
 
-from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.schema import NUMBERED_TABLE_OPTIONS, TABLE_OPTIONS, UtcDateTime, ascending_key, exact_text
+from tidegate import Database, Transaction
+from tidegate.storage.sql import NUMBERED_TABLE_OPTIONS, TABLE_OPTIONS, UtcDateTime, ascending_key, exact_text
 
 LONGEST_USER = 128
 LONGEST_KEY = 100

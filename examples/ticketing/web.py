@@ -17,10 +17,8 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tidegate.http import Binding
-from tidegate.http.application import build_application
-from tidegate.http.server import HttpService
-from tidegate.systems.waiting_room.api.routes import room_api
+from tidegate.http import Binding, HttpService, build_application
+from tidegate.systems.waiting_room import room_api
 
 _STATIC = Path(__file__).parent / "static"
 _OF_ROOMS = ("/rooms/", "/v1/rooms/")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         ValkeyUnavailable,
     )
     from tidegate.core.priority import Priority
+    from tidegate.core.telemetry.logs import configure_logs
+    from tidegate.engine.collection import Collection
     from tidegate.engine.source import Cursor, JobSpec, Reading, Source, Subject, Task
     from tidegate.engine.upstream import Answer, Request
     from tidegate.primitives.circuit_breaker import CircuitBreaker
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.delivery import Handler
     from tidegate.runtime.service import Service
     from tidegate.settings import Settings
-    from tidegate.storage.sql import Database, Transaction
+    from tidegate.storage.sql import Database, Transaction, outbox
     from tidegate.storage.sql.outbox import Event
     from tidegate.storage.valkey import Valkey
     from tidegate.system import Api, Command, Context, OpenSystem, System, Topic
@@ -64,6 +66,7 @@ __all__ = [
     "CircuitBreaker",
     "CircuitOpen",
     "Coalescer",
+    "Collection",
     "Command",
     "CommitUnknown",
     "Conflict",
@@ -110,10 +113,12 @@ __all__ = [
     "Valkey",
     "ValkeyUnavailable",
     "WaitingRoom",
+    "configure_logs",
     "open",
     "open_context",
     "open_database",
     "open_valkey",
+    "outbox",
 ]
 
 __getattr__ = lazy_exports(
@@ -127,6 +132,8 @@ __getattr__ = lazy_exports(
             "NoCredential NotFound ServerRefused TidegateError TooManyWaiting Unavailable ValkeyUnavailable"
         ),
         "tidegate.core.priority": "Priority",
+        "tidegate.core.telemetry.logs": "configure_logs",
+        "tidegate.engine.collection": "Collection",
         "tidegate.engine.source": "Cursor JobSpec Reading Source Subject Task",
         "tidegate.engine.upstream": "Answer Request",
         "tidegate.primitives.circuit_breaker": "CircuitBreaker",
@@ -139,7 +146,7 @@ __getattr__ = lazy_exports(
         "tidegate.runtime.service": "Service",
         "tidegate.settings": "Settings",
         "tidegate.storage.sql": "Database Transaction",
-        "tidegate.storage.sql.outbox": "Event",
+        "tidegate.storage.sql.outbox": "Event outbox",
         "tidegate.storage.valkey": "Valkey",
         "tidegate.system": "Api Command Context OpenSystem System Topic",
         "tidegate.systems.campaigns.service": "Campaigns",

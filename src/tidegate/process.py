@@ -17,6 +17,8 @@ from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource, Timekeeper
 from tidegate.system import Context, OpenSystem
 
+__all__ = ["Supervisor", "build_process"]
+
 _PROCESSES = "processes"
 """In the data folder, one folder for each unit, with the locks by which processes of one machine notice a death."""
 

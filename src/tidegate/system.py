@@ -129,7 +129,7 @@ class Context:
         """An object that a system which was opened before shares. Raises `ContractBroken` when there is none."""
         value = self.shared.get(kind)
         if not isinstance(value, kind):
-            raise ContractBroken(f"no open system shares a {kind.__name__}; is its system in `requires`?")
+            raise ContractBroken(f"no open system shares a {kind.__name__}; is its system enabled, or in `requires`?")
         return value
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.cli.running import load_settings, run
+from tidegate.cli import load_settings, run
 
 if TYPE_CHECKING:
     from link_checker.links import LinkList
-    from tidegate.settings import Settings
+    from tidegate import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Links, and whether they answer.")
 
@@ -30,20 +30,20 @@ def list_() -> None:
 
 
 async def _add(settings: Settings, url: str) -> None:
+    import tidegate
     from link_checker.links import NewLink, OpenLinkChecker
-    from tidegate.app import open_application
 
-    async with open_application(settings, ["link_checker"]) as application:
+    async with tidegate.open(settings, ["link_checker"]) as application:
         opened = application.find(OpenLinkChecker)
         assert opened is not None
         await opened.add_link(NewLink(url=url))
 
 
 async def _list(settings: Settings) -> LinkList:
+    import tidegate
     from link_checker.links import OpenLinkChecker
-    from tidegate.app import open_application
 
-    async with open_application(settings, ["link_checker"]) as application:
+    async with tidegate.open(settings, ["link_checker"]) as application:
         opened = application.find(OpenLinkChecker)
         assert opened is not None
         return await opened.list_links()

@@ -9,12 +9,10 @@ from sqlalchemy import insert, select, update
 
 from link_checker.settings import LinkCheckerSettings
 from link_checker.tables import links
-from tidegate.http.dispatch import RequestInput
-from tidegate.http.routes import route
+from tidegate import Api, Context, Database, OpenSystem, Service, Topic, Transaction
+from tidegate.http import RequestInput, route
 from tidegate.primitives.wakeup import Wakeup
-from tidegate.runtime.service import Service
-from tidegate.storage.sql import Database, Transaction
-from tidegate.system import Api, Context, HttpContext, OpenSystem, Topic
+from tidegate.system import HttpContext
 
 MOST_LISTED = 100
 _PAUSE_S = 60.0

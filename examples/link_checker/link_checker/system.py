@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from tidegate.system import Command, Context, OpenSystem, System
+from tidegate import Command, Context, OpenSystem, System
 
 
 class LinkCheckerSystem(System):

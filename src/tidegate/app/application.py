@@ -15,8 +15,10 @@ from tidegate.dashboard.recorder import HistoryRecorder
 from tidegate.engine.preflight import check_before_migration
 from tidegate.engine.system import OpenCollection
 from tidegate.process import build_process
+from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import create_tables, missing_tables
@@ -50,6 +52,7 @@ def _tables_of(system: System) -> MetaData:
 
 
 T = TypeVar("T", bound=OpenSystem)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,9 @@ class Application:
     """The context and the open systems of a process.
 
     Example:
-        async with tidegate.open(settings, ["campaigns"]) as application:
-            campaigns = application.systems["campaigns"].campaigns
-            process = application.process(works=False)
+        async with tidegate.open(settings, ["campaigns"]) as application, application.process().running():
+            campaigns = application.get(Campaigns)
+            await campaigns.create(CampaignPlan(id="spring", kind="FIRST_COME", total_count=1000))
     """
 
     context: Context
@@ -69,11 +72,38 @@ class Application:
         """The open system of this class; None if it is not enabled."""
         return next((each for each in self.systems.values() if isinstance(each, kind)), None)
 
-    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """The supervisor of a process with further `services`, and with workers if `works`."""
+    def get(self, kind: type[S]) -> S:
+        """Return what an open system offers to programs: `get(Campaigns)`, `get(WaitingRooms)`, `get(Collection)`.
+
+        Raises `ContractBroken` if the system is not open or has nothing to offer, such as rankings without boards.
+        """
+        return self.context.get(kind)
+
+    def process(
+        self,
+        *,
+        works: bool = True,
+        handlers: Sequence[Handler] = (),
+        services: Mapping[str, Service] | None = None,
+        duties: Mapping[str, Service] | None = None,
+        due_sources: Sequence[DueSource] = (),
+    ) -> Supervisor:
+        """Return a process of the deployment, with workers if `works`.
+
+        `handlers` handle events, `services` run in this process, and `duties` and `due_sources` run in it while it is
+        the leader. They are added to those of the systems.
+        """
         opened, systems = self.find(OpenCollection), list(self.systems.values())
         recorders = [] if opened is None else [HistoryRecorder(opened.collection, systems)]
-        return build_process(self.context, systems, works=works, services=services, sources=recorders)
+        return build_process(
+            self.context,
+            systems,
+            works=works,
+            handlers=handlers,
+            services=services,
+            sources=[*recorders, *due_sources],
+            duties=duties,
+        )
 
 
 @asynccontextmanager

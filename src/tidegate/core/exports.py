@@ -18,14 +18,16 @@ from typing import Any
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of `package`: imports the module that has a name, and keeps the value in the package.
 
-    `modules` lists the names of each module. No name may be that of a module of the package.
+    `modules` lists the names of each module. No name may be that of a module of the package. A module is
+    exported itself under its own name: `{"tidegate.storage.sql.outbox": "outbox"}`.
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(places[name]), name)
+        module = import_module(places[name])
+        value = module if places[name].endswith(f".{name}") else getattr(module, name)
         # Later accesses find the value in the package and do not call `find`.
         setattr(sys.modules[package], name, value)
         return value

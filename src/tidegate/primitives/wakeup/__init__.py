@@ -7,6 +7,8 @@ from tidegate.core.backoff import OUTAGE_PAUSES
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.storage.valkey import Key, Valkey, lua_script
 
+__all__ = ["Wakeup"]
+
 _SHORTEST_BLOCK_S = 0.001
 """A shorter time would be zero for the server, which means forever."""
 _PAUSES_S = (0.01, 1.0)

@@ -38,6 +38,7 @@ class CampaignSystem(System):
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the campaigns for the duration of the block."""
         async with open_campaigns(context.settings, context.database, context.valkey) as campaigns:
+            context.share(campaigns)
             yield OpenCampaigns(context, campaigns)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidegate.systems.github.kinds import ALL, CONVERSATIONS, ESSENTIAL, NAMES, bucket_of
     from tidegate.systems.github.settings import API_URL, GithubSettings
     from tidegate.systems.github.source import GithubSource
+    from tidegate.systems.github.statistics import Statistics
     from tidegate.systems.github.subjects import parse_login, parse_subject, require_login
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NAMES",
     "GithubSettings",
     "GithubSource",
+    "Statistics",
     "bucket_of",
     "parse_login",
     "parse_subject",
@@ -34,5 +36,6 @@ __getattr__ = lazy_exports(
         "tidegate.systems.github.subjects": "parse_login require_login parse_subject",
         "tidegate.systems.github.settings": "API_URL GithubSettings",
         "tidegate.systems.github.source": "GithubSource",
+        "tidegate.systems.github.statistics": "Statistics",
     },
 )

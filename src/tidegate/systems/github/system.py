@@ -52,4 +52,6 @@ class GithubSystem(System):
         plugin = GithubPlugin(context.settings)
         opening = context.get(Collection).open_source(plugin, token=environment_token(plugin.name))
         async with opening as cell:
-            yield OpenGithub(cell)
+            opened = OpenGithub(cell)
+            context.share(opened.statistics)
+            yield opened

@@ -35,7 +35,10 @@ class RankingSystem(System):
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the rankings for the duration of the block."""
-        yield OpenRanking(open_ranking(context.settings, context.database, context.valkey))
+        ranking = open_ranking(context.settings, context.database, context.valkey)
+        if ranking is not None:
+            context.share(ranking)
+        yield OpenRanking(ranking)
 
 
 def open_ranking(settings: Settings, database: Database, valkey: Valkey) -> Ranking | None:

@@ -59,4 +59,5 @@ class SnapshotSystem(System):
             yield OpenSnapshots(context, None)
             return
         async with open_snapshots(context) as snapshots:
+            context.share(snapshots)
             yield OpenSnapshots(context, snapshots)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tidegate.systems.waiting_room.api.places import find_pass
+    from tidegate.systems.waiting_room.api.routes import room_api
     from tidegate.systems.waiting_room.line import Estimate, Pace
     from tidegate.systems.waiting_room.model import (
         MOST_CAPACITY,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tidegate.systems.waiting_room.service import WaitingRooms
     from tidegate.systems.waiting_room.session_store import require_active
     from tidegate.systems.waiting_room.settings import WaitingRoomSettings
+    from tidegate.systems.waiting_room.system import open_waiting_rooms
     from tidegate.systems.waiting_room.waiting_room import WaitingRoom
 
 __all__ = [
@@ -66,8 +69,11 @@ __all__ = [
     "WaitingRooms",
     "commitment_of",
     "drawn_place",
+    "find_pass",
     "number_of",
+    "open_waiting_rooms",
     "require_active",
+    "room_api",
 ]
 
 __getattr__ = lazy_exports(
@@ -78,11 +84,14 @@ __getattr__ = lazy_exports(
             "MOST_CAPACITY NotActive NotPresent Room RoomCensus RoomClosed RoomExists RoomInUse RoomPlan "
             "RoomState RoomStatus Session Standing VisitorStatus"
         ),
+        "tidegate.systems.waiting_room.api.places": "find_pass",
+        "tidegate.systems.waiting_room.api.routes": "room_api",
         "tidegate.systems.waiting_room.line": "Estimate Pace",
         "tidegate.systems.waiting_room.passes": "PassRefused PassSigner VisitorPass",
         "tidegate.systems.waiting_room.service": "WaitingRooms",
         "tidegate.systems.waiting_room.session_store": "require_active",
         "tidegate.systems.waiting_room.settings": "WaitingRoomSettings",
+        "tidegate.systems.waiting_room.system": "open_waiting_rooms",
         "tidegate.systems.waiting_room.waiting_room": "WaitingRoom",
     },
 )

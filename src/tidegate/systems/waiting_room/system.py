@@ -36,7 +36,9 @@ class WaitingRoomSystem(System):
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the waiting rooms for the duration of the block."""
-        yield OpenWaitingRooms(context, open_waiting_rooms(context.settings, context.database, context.valkey))
+        rooms = open_waiting_rooms(context.settings, context.database, context.valkey)
+        context.share(rooms)
+        yield OpenWaitingRooms(context, rooms)
 
 
 def open_waiting_rooms(settings: Settings, database: Database, valkey: Valkey) -> WaitingRooms:
