@@ -27,8 +27,10 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 async def test_an_idle_deployment_has_an_overview_without_problems(deployment: Served):
+    def is_led(seen: dict[str, Any]) -> bool:
+        return (seen["leader"], seen["processes"]) == (deployment.collection.parts.owner, 1)
+
     # A starved process may lose its lease, and gets it back.
-    is_led = lambda seen: (seen["leader"], seen["processes"]) == (deployment.collection.parts.owner, 1)  # noqa: E731
     told = await deployment.client.until("/v1/overview", is_led)
 
     assert [(server["name"], server["is_up"], server["reason"]) for server in told["servers"]] == [
