@@ -8,8 +8,7 @@ from tidegate.primitives.coalescer import Coalescer, Draft
 from tidegate.primitives.gate import Admitted, Gate, Job, settlement
 from tidegate.primitives.gate.model import PoolRecord
 from tidegate.primitives.limiter import Limiter
-from tidegate.primitives.membership import Membership
-from tidegate.primitives.membership.membership import Election
+from tidegate.primitives.membership import Election, Membership
 from tidegate.primitives.stream import Stream, TicketedStream
 from tidegate.primitives.throttle import Throttle
 from tidegate.primitives.timers import Timers

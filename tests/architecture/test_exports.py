@@ -11,7 +11,10 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 EAGER = {
     "tidegate.app.cli",  # starts a command
+    "tidegate.primitives.coalescer",  # one class beside its scripts
+    "tidegate.primitives.membership",  # one class, and the election, beside their scripts
     "tidegate.primitives.throttle",  # one class beside its scripts
+    "tidegate.primitives.timers",  # one class beside its scripts
     "tidegate.primitives.wakeup",  # one class beside its scripts
 }
 

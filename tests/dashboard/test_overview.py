@@ -10,10 +10,9 @@ import pytest
 
 from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Client, Served, served
-from tidegate.dashboard.attention import DeploymentState, find_attention
+from tidegate.dashboard.attention import CredentialWait, DeploymentState, PoolWait, find_attention
 from tidegate.dashboard.dead_letters import DeadCount
-from tidegate.dashboard.processes import ProcessList
-from tidegate.dashboard.waiting_jobs import CredentialWait, PoolWait
+from tidegate.dashboard.runtime_status import ProcessList
 from tidegate.engine.credentials import Credential, CredentialKind, CredentialState
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.primitives.stream.message import StreamStatus

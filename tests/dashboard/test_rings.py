@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.history import History, Sample
-from tidegate.dashboard.job_rates import JobRateMeter, JobRates
+from tidegate.dashboard.series import JobRateMeter, JobRates
 from tidegate.engine.reports.overview import EndedJobs
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)

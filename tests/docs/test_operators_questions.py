@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, Block, blocks_of
 from tests.engine.busy_day import fill
 from tests.servers.migrated import on_sqlite
 from tidegate.connections import build_context
-from tidegate.engine.api.waiting_pools import waiting_report
+from tidegate.engine.api.quotas import waiting_report
 from tidegate.engine.commands import report_text
 from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports.states import jobs_by_state, queues, runs_by_state, slow_jobs

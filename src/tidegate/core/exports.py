@@ -3,10 +3,10 @@
 A package lists the modules of its public names; importing the package imports none of them:
 
     if TYPE_CHECKING:
-        from tidegate.primitives.timers.timers import Timers
+        from tidegate.primitives.timers import Timers
 
     __all__ = ["Timers"]
-    __getattr__ = lazy_exports(__name__, {"tidegate.primitives.timers.timers": "Timers"})
+    __getattr__ = lazy_exports(__name__, {"tidegate.primitives.timers": "Timers"})
 """
 
 import sys

@@ -8,10 +8,9 @@ from typing import Literal
 import msgspec
 
 from tidegate import __version__
-from tidegate.dashboard.attention import MOST_FAILED, Attention, DeploymentState, find_attention
+from tidegate.dashboard.attention import MOST_FAILED, Attention, DeploymentState, PoolWait, find_attention, pool_waits
 from tidegate.dashboard.dead_letters import DeadCount, DeadReader
-from tidegate.dashboard.processes import ProcessList, ProcessReader
-from tidegate.dashboard.waiting_jobs import PoolWait, pool_waits
+from tidegate.dashboard.runtime_status import ProcessList, ProcessReader
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything

@@ -18,8 +18,7 @@ from tidegate.engine.reports.history_points import PERIOD, period_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tidegate.dashboard.job_rates import JobRateMeter
-    from tidegate.dashboard.series import SeriesReader
+    from tidegate.dashboard.series import JobRateMeter, SeriesReader
     from tidegate.engine.collection import Collection
     from tidegate.engine.reports.gauges import RunFigures
     from tidegate.engine.reports.overview import EndedJobs
@@ -71,8 +70,7 @@ class HistoryRecorder:
 
     async def _work(self, now: datetime) -> dict[str, Sample]:
         """Values of runs, jobs and events; with rates if this process recorded the period before."""
-        from tidegate.dashboard.job_rates import JobRateMeter
-        from tidegate.dashboard.series import work_samples
+        from tidegate.dashboard.series import JobRateMeter, work_samples
 
         began_ms = monotonic_ms()
         elapsed = timedelta(milliseconds=began_ms - self._counted_ms) if self._counted_at else timedelta.max

@@ -1,34 +1,94 @@
-"""Routes of the dashboard. They are part of the API, so scripts can read the same data."""
+"""The routes of the dashboard, and the topics of its live stream. Both are part of the API, for scripts, too."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.dashboard.dead_letter_groups import (
+from tidegate.dashboard.dead_letters import (
     MOST_SETTLED,
     DeadLetterGroups,
+    DeadOverview,
+    DeadReader,
     GroupAction,
     GroupedDeadLetters,
     SettledGroup,
 )
-from tidegate.dashboard.dead_letters import DeadOverview
 from tidegate.dashboard.files import TAG, Files
-from tidegate.dashboard.history import HistoryView
+from tidegate.dashboard.history import History, HistoryReader, HistoryView
 from tidegate.dashboard.hub import Hub
-from tidegate.dashboard.overview import Overview
-from tidegate.dashboard.runtime_status import RuntimeStatus
-from tidegate.dashboard.topics import Readers, TopicName
-from tidegate.engine.api.runs import Moment
+from tidegate.dashboard.overview import Overview, OverviewReader
+from tidegate.dashboard.runtime_status import RuntimeStatus, RuntimeStatusReader
+from tidegate.dashboard.sampler import GAP, Sampler
+from tidegate.engine.api.quotas import PoolFilter, QuotaRoutes
+from tidegate.engine.api.runs import Moment, RunFilter, run_page
+from tidegate.engine.collection import Collection
 from tidegate.http.asgi import HttpResponse
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import EventStream
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
+from tidegate.system import OpenSystem, Topic
+
+
+class TopicName(StrEnum):
+    """Topics of the dashboard. Each event has the same data as the topic's route."""
+
+    OVERVIEW = "overview"  # /v1/overview
+    RUNTIME = "runtime"  # /v1/runtime
+    QUOTAS = "quotas"  # /v1/quotas
+    RUNS = "runs"  # /v1/runs
+    DEAD = "dead"  # /v1/overview/dead
+    HISTORY = "history"  # /v1/history, the newest points
+
+
+class Readers:
+    """The readers behind the topics of the dashboard."""
+
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
+        self._database = collection.parts.database
+        self._systems = systems
+        self.dead = DeadReader(collection, systems)
+        self.overview = OverviewReader(collection, systems, self.dead)
+        self.runtime = RuntimeStatusReader(collection, systems)
+        self.history = History()
+        self.histories = HistoryReader(self.history, collection.parts.database)
+        self.sampler = Sampler(collection, systems, self.history)
+        self._quotas = QuotaRoutes(collection)
+
+    def now(self) -> datetime:
+        """Current time of the database's clock."""
+        return self._database.clock.now()
+
+    def topics(self) -> Iterator[Topic]:
+        """The topics of the dashboard and of all open systems."""
+        yield Topic(TopicName.OVERVIEW, self.overview.read, heeds_runs=True)
+        yield Topic(TopicName.RUNTIME, self.runtime.read)
+        yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
+        yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
+        yield Topic(TopicName.DEAD, self.dead.read)
+        for system in self._systems:
+            yield from system.topics()
+        yield Topic(TopicName.HISTORY, self._read_history, gap=GAP, silence=GAP)
+
+    async def _read_quotas(self) -> msgspec.Struct:
+        return await self._quotas.list_quotas(PoolFilter())
+
+    async def _read_runs(self) -> msgspec.Struct:
+        return await run_page(self._database, RunFilter())
+
+    async def _read_history(self) -> HistoryView:
+        await self.sampler.sample()
+        history = self.history
+        return HistoryView(at=self.now(), names=history.names, series=history.newest())
+
 
 LETTERS = "dead letters"
 _GROUP = "/v1/dead-letters/groups/{group}"

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import History
-from tidegate.dashboard.job_rates import JobRateMeter
-from tidegate.dashboard.series import SeriesReader, work_samples
+from tidegate.dashboard.series import JobRateMeter, SeriesReader, work_samples
 from tidegate.engine.collection import Collection as Installation
 from tidegate.engine.reports import gauges
 from tidegate.engine.reports.overview import EndedJobs, ended_of

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from litestar.handlers import HTTPRouteHandler
 
-from tidegate.dashboard.dead_letter_groups import GroupedDeadLetters
+from tidegate.dashboard.dead_letters import GroupedDeadLetters
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
-from tidegate.dashboard.routes import DashboardRoutes
-from tidegate.dashboard.topics import Readers
+from tidegate.dashboard.routes import DashboardRoutes, Readers
 from tidegate.engine.system import OpenCollection
 from tidegate.http.events import ListenerLimit
 from tidegate.system import OpenSystem

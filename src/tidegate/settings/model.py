@@ -1,4 +1,4 @@
-"""The model of all settings, composed of the sections of all parts.
+"""The model of all settings, composed of the sections of all parts, and the settings of retention.
 
 A system adds its own sections (`System.sections`). The class of a section is imported when it is needed: if one of its
 settings is given, or when the system reads it. So a process with one system imports no other system.
@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast
 
+from annotated_types import Ge, Le
 from platformdirs import user_data_path
 from pydantic import BaseModel, Field, SecretStr, ValidationError, create_model, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -29,11 +30,45 @@ from tidegate.primitives.settings import (
     StreamSettings,
     TimerSettings,
 )
-from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.storage.documents.document import DocumentSettings
 from tidegate.storage.sql.urls import parse_address
 from tidegate.storage.valkey.urls import require_url
+
+_Kept = Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))]
+
+
+class RetentionSettings(BaseModel, frozen=True, extra="forbid"):
+    """How long old data is kept.
+
+    Data in use is never deleted, regardless of its age: active runs, active admissions, open campaigns.
+    """
+
+    every: Annotated[timedelta, Ge(timedelta(minutes=1)), Le(timedelta(days=7))] = timedelta(hours=1)
+    """How often the leader deletes old data; it also does so when it becomes the leader."""
+    runs: _Kept = timedelta(days=90)
+    """How long a run is kept after its end, with its jobs and executions. It can be retried until then."""
+    cursors: _Kept = timedelta(days=365)
+    """How long the cursor of a list is kept that no stored run has requested. A list without a cursor is read from the
+    beginning."""
+    firings: _Kept = timedelta(days=30)
+    """How long fired trigger keys and due times of schedules are kept. After that, the same key can fire again."""
+    handled_events: _Kept = timedelta(days=30)
+    """How long records of handled events are kept; longer while the event is pending or a dead letter."""
+    dead_letters: _Kept = timedelta(days=90)
+    """How long dead letters of events, crawled pages and job streams can be replayed. At most `runs`, because they need
+    their runs. Dead letters of a campaign are kept as long as the campaign."""
+    history: _Kept = timedelta(days=30)
+    """How long the points of the dashboard's charts are kept: one for each series and five minutes."""
+    identity_health: _Kept = timedelta(days=90)
+    """How long the health of a crawl identity at a host is kept after the last refusal."""
+
+    @model_validator(mode="after")
+    def _can_be_replayed(self) -> Self:
+        if self.dead_letters > self.runs:
+            raise ValueError("dead_letters must not be longer than runs: a dead letter needs its run")
+        return self
+
 
 S = TypeVar("S", bound=BaseModel)
 

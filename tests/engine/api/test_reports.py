@@ -10,7 +10,7 @@ from tests.http.unattended import unattended
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import Embedded, empty_valkey
 from tidegate.connections import build_context
-from tidegate.engine.api.waiting_pools import waiting_report
+from tidegate.engine.api.quotas import waiting_report
 from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports.states import jobs_by_state, runs_by_state, slow_jobs
 from tidegate.primitives.gate import Job

@@ -14,7 +14,7 @@ from tidegate.cli.wording import counted, number
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from tidegate.dashboard.dead_letter_groups import (
+    from tidegate.dashboard.dead_letters import (
         DeadLetterGroup,
         DeadLetterGroups,
         GroupAction,
@@ -60,7 +60,7 @@ def groups(
 @app.command()
 def replay(group: str = _GROUP, *, as_json: bool = _JSON) -> None:
     """Replay the dead letters of a group. Repeating the command replays what is left."""
-    from tidegate.dashboard.dead_letter_groups import GroupAction
+    from tidegate.dashboard.dead_letters import GroupAction
 
     settled = run(_settle(load_settings(), group, GroupAction.REPLAY))
     _tell(settled, "replayed", as_json=as_json)
@@ -74,7 +74,7 @@ def discard(
     as_json: bool = _JSON,
 ) -> None:
     """Discard the dead letters of a group permanently. Repeating the command discards what is left."""
-    from tidegate.dashboard.dead_letter_groups import GroupAction
+    from tidegate.dashboard.dead_letters import GroupAction
 
     settings = load_settings()
     if not yes:
@@ -131,7 +131,7 @@ async def _opened(settings: Settings, *, wakes: bool = False) -> AsyncGenerator[
     They do so after any outcome: an earlier command may have died between its commit and the wake-up.
     """
     from tidegate.app import open_application
-    from tidegate.dashboard.dead_letter_groups import GroupedDeadLetters
+    from tidegate.dashboard.dead_letters import GroupedDeadLetters
     from tidegate.engine.system import OpenCollection
 
     async with open_application(settings) as application:

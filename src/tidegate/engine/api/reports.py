@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.engine.api.waiting_pools import WaitingReport, waiting_report
+from tidegate.engine.api.quotas import WaitingReport, waiting_report
 from tidegate.engine.collection import Collection
 from tidegate.engine.reports.kinds import (
     FailingReport,

@@ -17,7 +17,7 @@ from tidegate.cli.wording import parse_since, parse_span
 from tidegate.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from tidegate.engine.api.waiting_pools import WaitingReport
+    from tidegate.engine.api.quotas import WaitingReport
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database
 
@@ -161,7 +161,7 @@ async def _read_all(settings: Settings) -> dict[str, Any]:
 async def _waiting(database: Database, settings: Settings, limit: int) -> WaitingReport:
     """Read the report; if jobs wait and Valkey is available, with the reasons from the gate."""
     from tidegate.connections import build_context, open_valkey
-    from tidegate.engine.api.waiting_pools import waiting_report
+    from tidegate.engine.api.quotas import waiting_report
 
     found = await waiting_report(database, None, limit)
     if not found.pools:

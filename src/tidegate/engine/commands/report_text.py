@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, number, span
+from tidegate.engine.api.quotas import WaitingPool, WaitingReport
 from tidegate.engine.api.run_details import Wait
-from tidegate.engine.api.waiting_pools import WaitingPool, WaitingReport
 from tidegate.engine.reports.kinds import FailingReport, ReportBasis, RetriesReport, TimesReport
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport
 from tidegate.engine.source_plugin import kind_names

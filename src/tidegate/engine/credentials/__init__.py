@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from tidegate.engine.credentials.authority import (
         Account,
         Authority,
+        CredentialCheck,
         Installation,
         IssuedToken,
         SecretRefused,
         SecretReport,
         SecretUncheckable,
     )
-    from tidegate.engine.credentials.checks import CredentialCheck
     from tidegate.engine.credentials.keys import KeySource
     from tidegate.engine.credentials.manager import CredentialManager
     from tidegate.engine.credentials.opening import Rotation
@@ -55,10 +55,9 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.engine.credentials.authority": (
-            "Account Authority Installation IssuedToken SecretRefused SecretReport SecretUncheckable"
+            "Account Authority CredentialCheck Installation IssuedToken SecretRefused SecretReport SecretUncheckable"
         ),
         "tidegate.engine.credentials.manager": "CredentialManager",
-        "tidegate.engine.credentials.checks": "CredentialCheck",
         "tidegate.engine.credentials.keys": "KeySource",
         "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",
         "tidegate.engine.credentials.records": "AllowanceElsewhere Credential CredentialKind NameTaken CredentialState",

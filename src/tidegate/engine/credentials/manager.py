@@ -14,13 +14,11 @@ from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import (
     Account,
     Authority,
+    CredentialCheck,
     Installation,
     SecretRefused,
     SecretReport,
     SecretUncheckable,
-)
-from tidegate.engine.credentials.checks import (
-    CredentialCheck,
     details_of,
     require_private_key,
     require_text,

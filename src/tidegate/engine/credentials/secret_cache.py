@@ -26,8 +26,15 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
-from tidegate.engine.credentials.authority import Authority, Installation, IssuedToken, SecretRefused, SecretUncheckable
-from tidegate.engine.credentials.checks import details_of, require_token
+from tidegate.engine.credentials.authority import (
+    Authority,
+    Installation,
+    IssuedToken,
+    SecretRefused,
+    SecretUncheckable,
+    details_of,
+    require_token,
+)
 from tidegate.engine.credentials.pools import command_to_add, pool_of, token_variable
 from tidegate.engine.credentials.records import Credential, CredentialKind, NewCredential, Stored
 from tidegate.engine.credentials.vault import Vault

@@ -122,7 +122,7 @@ class GithubPlugin(SourcePlugin):
         if not token:
             return
         from tidegate.engine.credentials import SecretRefused, SecretUncheckable
-        from tidegate.engine.credentials.checks import require_token
+        from tidegate.engine.credentials.authority import require_token
         from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
         from tidegate.engine.upstream.settings import UpstreamSettings
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidegate.core.errors import Conflict, InvalidArgument, NotFound, Unavailable
-from tidegate.dashboard.dead_letter_groups import (
+from tidegate.dashboard.dead_letters import (
     GroupAction,
     GroupedDeadLetters,
     reason_pattern,
