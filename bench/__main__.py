@@ -21,6 +21,7 @@ from bench import (
     github_peers,
     http,
     idle,
+    interference,
     limiter,
     memory,
     outbox,
@@ -85,6 +86,7 @@ PARTS = {
     "takeover": takeover.measure,
     "sync": warehouse.measure,
     "scaling": scaling.measure,
+    "interference": interference.measure,
     "idle": idle.measure,
     "cli-start": cli_start.measure,
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from os import getloadavg
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -59,7 +60,8 @@ def write(sections: Sequence[Section]) -> None:
 
 def keep(section: Section) -> None:
     """Replace one section of the results, or add it at the end; all others stay as they are."""
-    dated = f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {section.note}".strip()
+    load = f"load {getloadavg()[0]:.0f}"
+    dated = f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load} at the end. {section.note}".strip()
     text = replace(section, note=dated).text()
     kept = RESULTS.read_text()
     found = re.search(rf"^## {re.escape(section.title)}$.*?(?=^## |\Z)", kept, re.MULTILINE | re.DOTALL)

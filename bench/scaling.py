@@ -23,15 +23,20 @@ from tests.servers.valkey import Cluster
 from tests.waiting import until
 
 from bench.costs import cpu_of_tree_s, wal_position
+from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.processes import Running, cpu_s, running
 from bench.scaling_worker import Load, collector_of
 from bench.snapshot_reads import snapshot_bodies
 from tidegate.connections import open_context
+from tidegate.core.ids import new_id
 from tidegate.engine.cells import cell_context
 from tidegate.engine.source import Subject
+from tidegate.primitives.gate import Admitted, Gate, Job, settlement
+from tidegate.primitives.stream import Stream
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.valkey.connection import connected
 from tidegate.system import Context
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.cache import SnapshotCache
@@ -47,6 +52,7 @@ WITHIN = 0.2
 SATURATED_IDLE, BUSY = 0.2, 0.9
 """In cores."""
 SNAPSHOTS, ROUND = 600, 20
+POOL_SIZES, POOL_JOBS, POOL_BATCH = (1, 10, 100, 1_000), 4_000, 20
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,12 +159,13 @@ async def measure() -> Section:
         cells = [await _point(cluster, server, workers, shards) for shards in SHARDS for workers in WORKERS]
         pages = await _point(cluster, server, 1, 1, documents=DOCUMENTS)
         snapshots = await _measure_snapshots(cluster, server)
+        pools = [await _pool_cost(cluster, credentials) for credentials in POOL_SIZES]
     finally:
         cluster.stop()
     costs = CostModel.of(cells)
     return Section(
         "Scaling",
-        [*(_figure(cell, costs) for cell in cells), *_unit_costs(cells[0], pages), *snapshots],
+        [*(_figure(cell, costs) for cell in cells), *_unit_costs(cells[0], pages), *snapshots, *pools],
         f"{RUNS} runs of {LISTS} lists and {JOBS:,} jobs on durable PostgreSQL and a Valkey Cluster of {NODES} nodes, "
         "without files. A shard is a source with a gate of its own. CPU is that of the workers, the Valkey nodes (of "
         "the busiest) and of PostgreSQL for each job. The prediction interpolates the costs of the four corners and "
@@ -323,6 +330,31 @@ async def _measure_snapshots(cluster: Cluster, server: SqlServer) -> list[Figure
         Figure("unit cost of a snapshot: disk", f"{(after.disk - before.disk) / SNAPSHOTS:,.0f} bytes"),
         Figure("unit cost of a snapshot: Valkey memory of a copy", f"{memory / SNAPSHOTS:,.0f} bytes"),
     ]
+
+
+async def _pool_cost(cluster: Cluster, credentials: int) -> Figure:
+    """What settling and dispatching costs in a pool of so many credentials, each with four calls at once."""
+    async with connected(cluster.url) as valkey, AsyncExitStack() as stack:
+        nodes = [stack.enter_context(node.client()) for node in cluster.nodes]
+        pids = [int(node.info("server")["process_id"]) for node in nodes]
+        unit = valkey.unit(new_id())
+        stream = Stream(valkey, unit, "jobs")
+        gate = Gate(valkey, unit, stream=stream.keys.stream, group=stream.settings.group, wake=unit.key("wake"))
+        limits = LIMITS.model_copy(update={"concurrency": 4, "first_concurrency": 4})
+        for n in range(credentials):
+            await gate.enrol(f"token-{n}", pool="pool", limits=limits)
+        await gate.enqueue([Job(job=str(n), pool="pool", run=str(n % 10)) for n in range(POOL_JOBS)])
+        before_s, left, consumer = sum(map(cpu_s, pids)), POOL_JOBS, stream.consumer("bench")
+        while left and (messages := await consumer.read(POOL_BATCH, within_s=1)):
+            admitted = [Admitted.from_fields(each.id, each.fields, each.deliveries) for each in messages]
+            left -= (await gate.settle([settlement(each, allowance=SAID) for each in admitted])).settled
+            consumer.settled(each.message for each in admitted)
+        took_s = sum(map(cpu_s, pids)) - before_s
+    if left:
+        raise RuntimeError(f"{left} jobs are left")
+    settled = f"settled by up to {POOL_BATCH}"
+    what = f"{POOL_JOBS:,} jobs of a pool with {credentials:,} credentials, {settled}: CPU of Valkey"
+    return Figure(what, f"{1e6 * took_s / POOL_JOBS:,.0f} µs each")
 
 
 def _memory(nodes: list[Redis]) -> int:
