@@ -17,12 +17,14 @@ from pathlib import Path
 from subprocess import PIPE
 
 import msgspec
+import uvloop
 
 from bench.answers import ITEMS
 from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.connections import open_context
+from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
 from tidegate.engine.source_cell import CollectDependencies, Collector
@@ -173,3 +175,15 @@ async def _tidegate(url: str, upstream: str) -> Measured:
             process.stop()
             await running
     return Measured(rate, cpu_ms)
+
+
+async def _main(turns: int) -> None:
+    """Measure without the peer, and print what a page costs."""
+    async with _upstream() as upstream:
+        with tcp_server() as url:
+            print(_told([await _tidegate(url, upstream) for _ in range(turns)]))
+
+
+if __name__ == "__main__":
+    configure_logs(level="warning")
+    uvloop.run(_main(int(sys.argv[1]) if len(sys.argv) > 1 else 1))
