@@ -34,9 +34,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     workers: int = 100
     credentials: int = 10_000
-    pools: int = 100
+    pools: int = 1_000
     jobs_per_credential: int = 10
-    small_runs: int = 10
+    small_runs: int = 4
     """Of each pool, beside one giant run; half of them arrive while it is worked on."""
     small_jobs: int = 10
     room: int = 60
