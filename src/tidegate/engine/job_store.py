@@ -185,10 +185,7 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
         # that wait for another run are never RUNNING.
         _CLAIM.run(tx, ids=ids, now=tx.now)
         rows = _CLAIMED.rows(tx, ids=ids)
-    # The join only tells whether an answer is stored. Its body is large, and is read for these jobs alone.
-    waiting = [row[0] for row in rows if row[-1] is not None]
-    parked = parked_answer_store.find(tx, waiting) if waiting else {}
-    return {row[0]: _claim(row, parked.get(row[0]), tx.now) for row in rows}
+    return _claims(tx, rows) if rows else {}
 
 
 def still_ours(tx: Transaction, claims: Sequence[Claim], wanted: Sequence[int] = ()) -> list[bool]:
@@ -383,37 +380,32 @@ _CLAIM = Statement(
         "mysql": f"{_RAISE} IN :ids[] AND {_CLAIMABLE}",
     }
 )
-_CLAIM_COLUMNS = """
-SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source,
-       coalesce(j.owner, r.user_id) AS owner,
-       c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, r.traceparent,
-       p.job_id AS parked"""
-_CLAIM_JOINS = f"""
-JOIN collection_runs r ON r.id = j.run_id
-LEFT JOIN collection_cursors c
-  ON j.page_key = '{FIRST_PAGE}'
- AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
- AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
-LEFT JOIN parked_answers p ON p.job_id = j.id"""
-_CLAIM_NAMES = (
-    *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "owner"),
-    *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "traceparent", "parked"),
-)
+_CLAIM_NAMES = ("id", "run_id", "spec", "owner", "fence", "attempt_count", "max_attempts")
 _CLAIMED = Statement(
-    f"{_CLAIM_COLUMNS} FROM page_jobs j {_CLAIM_JOINS} WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'",
+    f"SELECT {', '.join(_CLAIM_NAMES)} FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'",  # noqa: S608
     returns=_CLAIM_NAMES,
 )
 # The rows are locked by the inner SELECT, here and below: an UPDATE of PostgreSQL does not lock them in order.
 _CLAIM_AND_RETURN = Statement(
     {
         "postgresql": f"""
-WITH j AS (
-  {_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND {_CLAIMABLE} ORDER BY id FOR UPDATE)
-  RETURNING id, run_id, job_type, resource_key, page_key, owner, spec, fence, attempt_count, max_attempts
-)
-{_CLAIM_COLUMNS} FROM j {_CLAIM_JOINS}"""  # noqa: S608
+{_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND {_CLAIMABLE} ORDER BY id FOR UPDATE)
+RETURNING {", ".join(_CLAIM_NAMES)}""",  # noqa: S608
     },
     returns=_CLAIM_NAMES,
+)
+_RUN_NAMES = ("id", "pool", "source", "user_id", "traceparent")
+_RUNS = Statement(f"SELECT {', '.join(_RUN_NAMES)} FROM collection_runs WHERE id IN :ids[]", returns=_RUN_NAMES)  # noqa: S608
+_CURSOR_NAMES = ("id", "last_cursor", "last_timestamp", "last_etag", "last_credential")
+_CURSORS = Statement(
+    """
+SELECT j.id, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential FROM page_jobs j
+JOIN collection_runs r ON r.id = j.run_id
+JOIN collection_cursors c
+  ON c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
+ AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
+WHERE j.id IN :ids[]""",
+    returns=_CURSOR_NAMES,
 )
 _HOLD = f"WHERE id IN :ids[] AND status IN ({_STATES}) ORDER BY id"
 _HELD = Statement(
@@ -442,14 +434,36 @@ UPDATE page_jobs {_SET_END} IN (SELECT id FROM page_jobs WHERE id {_OURS} ORDER 
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _claim(row: Sequence[Any], parked: ParkedAnswer | None, now: datetime) -> Claim:
-    job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, traceparent, _ = row
-    cursor = holder = None
-    if left_by is not None and any(value is not None for value in left):
-        cursor = Cursor(cursor=left[0], timestamp=left[1], etag=left[2], credential=left[3])
-        holder = cursor.credential if cursor.etag is not None else None
-    job = StoredJob(job_id, run_id, pool, _decode_spec(spec), None, holder)
-    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked, traceparent, now)
+def _claims(tx: Transaction, rows: Rows) -> dict[int, Claim]:
+    """Complete claimed jobs with what belongs to their runs, with cursors, and with stored answers.
+
+    These are statements of their own and not joins: a batch has few runs, and on PostgreSQL a join would find, for each
+    job, its way through all recent versions of the run's row, whose counters each batch changes.
+    """
+    runs = {run[0]: run for run in _RUNS.rows(tx, ids=sorted({row[1] for row in rows}))}
+    specs = {row[0]: _decode_spec(row[2]) for row in rows}
+    # The cursor belongs to the first page of a list. Only an earlier claim can have left an answer.
+    first = [job_id for job_id, spec in specs.items() if spec.page == FIRST_PAGE]
+    again = [row[0] for row in rows if row[4] > 1]
+    cursors = {row[0]: _cursor(row) for row in _CURSORS.rows(tx, ids=first)} if first else {}
+    parked = parked_answer_store.find(tx, again) if again else {}
+    claimed: dict[int, Claim] = {}
+    for job_id, run_id, _, owner, fence, attempt, max_attempts in rows:
+        _, pool, source, subject, traceparent = runs[run_id]
+        cursor = cursors.get(job_id)
+        holder = cursor.credential if cursor is not None and cursor.etag is not None else None
+        job = StoredJob(job_id, run_id, pool, specs[job_id], None, holder)
+        user_id, answer = owner or subject, parked.get(job_id)
+        claimed[job_id] = Claim(job, source, user_id, fence, attempt, max_attempts, cursor, answer, traceparent, tx.now)
+    return claimed
+
+
+def _cursor(row: Sequence[Any]) -> Cursor | None:
+    """Return a stored cursor; None for one that only notes gaps."""
+    _, cursor, timestamp, etag, credential = row
+    if all(value is None for value in row[1:]):
+        return None
+    return Cursor(cursor=cursor, timestamp=timestamp, etag=etag, credential=credential)
 
 
 def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:
