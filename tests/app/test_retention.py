@@ -17,8 +17,16 @@ from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.engine import runs
+from tidegate.engine.lifecycle import JobState
 from tidegate.engine.retention import delete_ended
-from tidegate.engine.tables import collection_cursors, collection_runs, job_executions, page_jobs, parked_answers
+from tidegate.engine.tables import (
+    collection_cursors,
+    collection_runs,
+    job_executions,
+    page_jobs,
+    parked_answers,
+    state_values,
+)
 from tidegate.process import build_process, retention_rules
 from tidegate.runtime.retention import AT_ONCE, Retention, RetentionRule
 from tidegate.settings import Settings
@@ -107,7 +115,7 @@ def a_job(
         **numbers,
         "id": number,
         "run_id": run_id,
-        "status": status,
+        **state_values(JobState(status)),
         "created_at": parts.database.clock.now(),
     }
 

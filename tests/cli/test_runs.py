@@ -17,7 +17,7 @@ from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.source import Subject
-from tidegate.engine.tables import collection_runs, job_executions, page_jobs
+from tidegate.engine.tables import collection_runs, job_executions, page_jobs, state_values
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
@@ -49,10 +49,12 @@ def complete_with_a_failure(tx: Transaction, run_id: int) -> int:
     """As if a worker had done it: one job well, one for what nobody is shown, one not. Returns the last one."""
     first, *done, failed = [row.id for row in tx.execute(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))]
     job, run = page_jobs.c, collection_runs.c
-    tx.execute(update(page_jobs).where(job.id.in_(done)).values(status=JobState.SUCCEEDED, completed_at=tx.now))
-    closed = {"status": JobState.UNAVAILABLE, "last_error": "403: access blocked", "completed_at": tx.now}
+    tx.execute(
+        update(page_jobs).where(job.id.in_(done)).values(**state_values(JobState.SUCCEEDED), completed_at=tx.now)
+    )
+    closed = {**state_values(JobState.UNAVAILABLE), "last_error": "403: access blocked", "completed_at": tx.now}
     tx.execute(update(page_jobs).where(job.id == first).values(closed))
-    why = {"status": JobState.FAILED, "last_error": "451: taken down", "completed_at": tx.now, "attempt_count": 1}
+    why = {**state_values(JobState.FAILED), "last_error": "451: taken down", "completed_at": tx.now, "attempt_count": 1}
     tx.execute(update(page_jobs).where(job.id == failed).values(why))
     counters = {"succeeded_jobs": 2, "failed_jobs": 1, "calls": 3, "documents": 40, "completed_at": tx.now}
     over = update(collection_runs).where(run.id == run_id)
@@ -183,7 +185,7 @@ async def test_failed_jobs_are_retried_together_or_one_by_one(tmp_path: Path):
 def bury_the_end(tx: Transaction, run_id: int) -> None:
     """As if its statistics had failed for good: nothing is left to do but to compute them."""
     job, run = page_jobs.c, collection_runs.c
-    done = tx.execute(update(page_jobs).where(job.run_id == run_id).values(status=JobState.SUCCEEDED)).rowcount
+    done = tx.execute(update(page_jobs).where(job.run_id == run_id).values(state_values(JobState.SUCCEEDED))).rowcount
     ended = {"status": RunState.FINALIZING, "total_jobs": done, "succeeded_jobs": done}
     tx.execute(update(collection_runs).where(run.id == run_id).values(ended))
     event = Event(run_ended("github"), key=ended_key(run_id), payload={"run_id": run_id})

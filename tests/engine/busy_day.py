@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs, state_values
 from tidegate.storage.sql import Transaction
 
 _OVER = ("completed", "failed", "canceled")
@@ -123,7 +124,13 @@ def _job(tx: Transaction, run_id: int, group: int, some: Some, number: int) -> d
     started = tx.now - some.began - timedelta(seconds=number)
     return {
         **{"run_id": run_id, "job_type": some.kind, "resource_key": f"thing:{group}", "page_key": str(number)},
-        **{"spec": {}, "status": some.status, "fence": some.tries, "max_attempts": 5, "last_error": some.reason},
+        **{
+            "spec": {},
+            **state_values(JobState(some.status)),
+            "fence": some.tries,
+            "max_attempts": 5,
+            "last_error": some.reason,
+        },
         "attempt_count": some.tries if was_begun else 0,
         "created_at": tx.now - timedelta(days=1),
         "started_at": started if was_begun else None,

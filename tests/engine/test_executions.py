@@ -6,19 +6,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, event, select
+from sqlalchemy import Engine, event, select
 
 from tests.engine.batches import begun, finished, shelf_job, write_or_find_overtaken
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
-from tidegate.engine import executions, runs
+from tidegate.engine import executions, retention, runs
 from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, WriteGroup, write_batch
 from tidegate.engine.executions import KEPT, Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import job_of
-from tidegate.engine.tables import collection_runs, job_executions
+from tidegate.engine.tables import job_executions
 from tidegate.engine.upstream import ConnectionBroken, Request
 from tidegate.engine.upstream.call_records import CallRecord
 from tidegate.storage.sql import Database, Transaction
@@ -111,18 +111,25 @@ async def test_open_executions_end_with_their_run(database: Database, end: Any, 
 
 
 @pytest.mark.every_server
-async def test_executions_are_deleted_with_their_jobs_and_recorded_only_for_listed_sources(database: Database):
+async def test_executions_are_deleted_with_their_jobs(database: Database):
     run_id, (job_id,) = await begun(database)
+    other, (kept_id,) = await begun(database, "other")
+    await write(database, wanted={job_id: "a", kept_id: "a"})
+    await database.transaction(runs.cancel, run_id)
+    later = database.clock.now() + timedelta(days=1)
+
+    assert await database.transaction(retention.delete_ended, [run_id, other], later, 100) == 2
+
+    assert [row.job_id for row in await database.read(rows)] == [kept_id]
+
+
+@pytest.mark.every_server
+async def test_the_start_of_executions_is_recorded_only_for_listed_sources(database: Database):
+    _, (job_id,) = await begun(database)
     await write(database, wanted={job_id: "a"}, policy=CommitPolicy(records_claims=frozenset({"others"})))
     assert await database.read(rows) == []
     await write(database, wanted={job_id: "a"})
     assert len(await database.read(rows)) == 1
-
-    await database.transaction(
-        lambda tx: tx.execute(delete(collection_runs).where(collection_runs.c.id == run_id)).rowcount
-    )
-
-    assert await database.read(rows) == []
 
 
 @pytest.mark.every_server

@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.reports.progress import ResourceProgress, jobs_of, kinds_of, list_runs, resources_of
 from tidegate.engine.runs import Run
-from tidegate.engine.tables import page_jobs
+from tidegate.engine.tables import page_jobs, state_values
 from tidegate.storage.sql import Transaction
 
 
@@ -120,7 +120,9 @@ def _replace_jobs(tx: Transaction, run_id: int, counts: dict[JobState, int]) -> 
     tx.execute(page_jobs.delete().where(page_jobs.c.run_id == run_id))
     del row["id"]
     states = [(state, number) for state, count in counts.items() for number in range(count)]
-    tx.insert_many(page_jobs, [{**row, "page_key": f"{state} {number}", "status": state} for state, number in states])
+    tx.insert_many(
+        page_jobs, [{**row, "page_key": f"{state} {number}", **state_values(state)} for state, number in states]
+    )
 
 
 @pytest.mark.every_server
@@ -140,7 +142,7 @@ async def test_resources_are_counted_until_their_last_job_has_ended(library: Lib
     def fill(tx: Transaction) -> None:
         for kind, resource, page, status in rows:
             row = {"run_id": run_id, "job_type": kind, "resource_key": resource, "page_key": page, "spec": {}}
-            row |= {"status": status, "fence": 0, "attempt_count": 0, "max_attempts": 5, "created_at": at}
+            row |= {**state_values(status), "fence": 0, "attempt_count": 0, "max_attempts": 5, "created_at": at}
             tx.execute(insert(page_jobs).values(row))
 
     await library.parts.database.transaction(fill)

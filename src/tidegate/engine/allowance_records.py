@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from tidegate.core.clock import milliseconds
 from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
-from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
+from tidegate.engine.tables import allowance_notes, collection_runs, in_state, page_jobs
 from tidegate.primitives.gate import CredentialRecord, LearnedLimits, PoolRecord, Settlement
 from tidegate.storage.sql import Transaction
 
@@ -63,7 +63,7 @@ def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Po
     rows = tx.execute(select(allowance_notes).where(*ours).order_by(_c.credential, _c.bucket)).all()
     theirs = [] if sources is None else [collection_runs.c.source.in_(sorted(sources))]
     started = _count(tx, page_jobs.c.started_at > tx.now - _MINUTE, *theirs)
-    running = _count(tx, page_jobs.c.status == JobState.RUNNING, *theirs)
+    running = _count(tx, in_state(JobState.RUNNING), *theirs)
     pools = {row.pool for row in rows} | started.keys() | running.keys()
     return [
         PoolRecord(

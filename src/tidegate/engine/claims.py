@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, select, tuple_, update
 
 from tidegate.engine.job_store import StoredJob, stored_jobs
-from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState
+from tidegate.engine.lifecycle import OPEN_RUNS, JobState
 from tidegate.engine.tables import collection_runs, page_jobs, resource_claims
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.faults import TransactionConflict
@@ -233,7 +233,7 @@ def _is_collecting(tx: Transaction, run_id: int, resource: str) -> bool:
     unfinished = exists().where(
         _job.run_id == run_id,
         _job.resource_key == resource,
-        _job.status.in_(UNFINISHED_JOBS),
+        _job.end_state.is_(None),
         _job.awaits_run.is_(None),
     )
     open_run = select(_run.id).where(_run.id == run_id, _run.status.in_(OPEN_RUNS), unfinished)

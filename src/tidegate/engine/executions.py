@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.job_store import LONGEST_REASON, Claim, JobResult
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.tables import job_executions, page_jobs
+from tidegate.engine.tables import in_state, job_executions, page_jobs
 from tidegate.engine.upstream.call_records import CallRecord
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement
@@ -88,7 +88,7 @@ def begin(tx: Transaction, claimed: Iterable[Claim], callers: Mapping[int, str],
 
 def abandon_run(tx: Transaction, run_id: int, outcome: ExecutionOutcome, reason: str | None = None) -> None:
     """End the open executions of a run without a result. To be called while its jobs are still RUNNING."""
-    running = select(page_jobs.c.id).where(page_jobs.c.run_id == run_id, page_jobs.c.status == JobState.RUNNING)
+    running = select(page_jobs.c.id).where(page_jobs.c.run_id == run_id, in_state(JobState.RUNNING))
     ended = update(job_executions).where(_c.job_id.in_(running), _c.ended_at.is_(None))
     tx.execute(ended.values(ended_at=tx.now, outcome=outcome, reason=reason))
 

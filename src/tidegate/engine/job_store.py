@@ -8,6 +8,7 @@ ids, so two workers cannot deadlock.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
 from tidegate.engine.cursors import CursorChange, move_cursors
-from tidegate.engine.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
+from tidegate.engine.lifecycle import JOB_MOVES, JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.engine.tables import collection_cursors, collection_runs, page_jobs
@@ -150,9 +151,13 @@ def add_jobs(tx: Transaction, wanted: Iterable[tuple[int, JobSpec]], *, max_atte
     specs = {key_of(run_id, spec): spec for run_id, spec in wanted}
     given = [(*key, msgspec.json.encode(spec).decode(), spec.owner or None) for key, spec in specs.items()]
     added = [row for part in parts(given, lambda row: len(row[-2])) for row in _add(tx, part, max_attempts)]
+    if not added:
+        return []
+    pools = {run[0]: run[1] for run in _RUNS.rows(tx, ids=sorted({row[1] for row in added}))}
+    cursors = _cursors(tx, [job_id for job_id, *_, page in added if page == FIRST_PAGE])
     return [
-        StoredJob(job_id, run_id, pool, specs[run_id, kind, resource, page], None, holder)
-        for job_id, run_id, kind, resource, page, pool, holder in added
+        StoredJob(job_id, run_id, pools[run_id], specs[run_id, *key], None, _holder(cursors.get(job_id)))
+        for job_id, run_id, *key in sorted(added, key=itemgetter(0))
     ]
 
 
@@ -216,20 +221,25 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
     Unless `are_ours` (`still_ours` said so), raises `ClaimsLost` where a claim is not the last one of its job. Then the
     transaction must be rolled back.
     """
-    # Results that end alike share one statement.
+    # Nearly all batches have results that end alike, which the cheapest statement writes.
     alike: defaultdict[tuple[Any, ...], set[int]] = defaultdict(set)
     for one in results:
         # The claim counted an attempt. It is taken back if the upstream was not asked.
         uncounted = 0 if one.is_attempt else 1
         reason = fit_to_keep(one.reason, most=LONGEST_REASON) if one.reason else None
-        outcome = (one.claim.fence, one.state.value, one.not_before, uncounted, reason or None)
+        end_state = None if one.state is JobState.READY else one.state.value
+        outcome = (one.claim.fence, one.state.value, end_state, one.not_before, uncounted, reason or None)
         alike[outcome].add(one.claim.job.id)
     if not are_ours and len(alike) > 1 and tx.dialect != "sqlite":  # then one statement locks all rows, in order
         are_ours = all(still_ours(tx, [one.claim for one in results]))
     ended = 0
-    for (fence, state, again_at, uncounted, reason), ids in alike.items():
-        outcome = {"ended_at": None if state == JobState.READY else tx.now, "again_at": again_at, "reason": reason}
-        ended += _END.run(tx, ids=sorted(ids), fence=fence, state=state, uncounted=uncounted, **outcome).rowcount
+    if len(alike) == 1:
+        [(outcome, ids)] = alike.items()
+        values = dict(zip(_OUTCOME, outcome, strict=True))
+        ended = _END.run(tx, ids=sorted(ids), now=None if values["end_state"] is None else tx.now, **values).rowcount
+    elif alike:
+        rows = [(job_id, *outcome) for outcome, ids in alike.items() for job_id in ids]
+        ended = _END_EACH.run(tx, ended=rows, now=tx.now).rowcount
     # The statement compares fencing tokens, so a missing row is an overtaken result. A job that occurs twice is missing
     # too, because its row is changed once.
     if not are_ours and ended < len(results):
@@ -259,13 +269,13 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
 def unfinished(tx: Transaction, run_ids: Sequence[int], after: int, limit: int) -> list[StoredJob]:
     """Return unfinished jobs of these runs that wait for no other run, with ids above `after`, in order."""
     job = page_jobs.c
-    those = (job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.awaits_run.is_(None))
+    those = (job.run_id.in_(run_ids), job.end_state.is_(None), job.awaits_run.is_(None))
     return stored_jobs(tx, *those, job.id > after, limit=limit)
 
 
 def unfinished_of(tx: Transaction, job_ids: Sequence[int]) -> list[StoredJob]:
     """Return those of these jobs that are unfinished and wait for no other run."""
-    those = (page_jobs.c.status.in_(UNFINISHED_JOBS), page_jobs.c.awaits_run.is_(None))
+    those = (page_jobs.c.end_state.is_(None), page_jobs.c.awaits_run.is_(None))
     return stored_jobs(tx, page_jobs.c.id.in_(job_ids), *those)
 
 
@@ -308,43 +318,34 @@ _COLUMNS = (
 )
 _GIVEN = ":given(run_id number, job_type text, resource_key text, page_key text, spec text, owner text)"
 _NEW = f"given.run_id, job_type, resource_key, page_key, spec, owner, '{JobState.ENQUEUED}', 0, 0"
-# The cursor and its ETag belong to the first page of a list. Further pages have neither.
-_HOLDER = f"""
-JOIN collection_runs r ON r.id = j.run_id
-LEFT JOIN collection_cursors c
-  ON j.page_key = '{FIRST_PAGE}' AND c.last_etag IS NOT NULL
- AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
- AND c.resource_type = j.job_type AND c.resource_key = j.resource_key"""
-_ROW = "j.id, j.run_id, j.job_type, j.resource_key, j.page_key, r.pool, c.last_credential"
-_ROW_NAMES = ("id", "run_id", "job_type", "resource_key", "page_key", "pool", "last_credential")
+_ADDED_NAMES = ("id", "run_id", "job_type", "resource_key", "page_key")
+_ADDED_COLUMNS = ", ".join(_ADDED_NAMES)
+# With the columns: without them, PostgreSQL looks in every unique index, also in that of the new id.
+_UNLESS_FOUND = "ON CONFLICT (run_id, job_type, resource_key, page_key) DO NOTHING"
 _LAST = Statement("SELECT max(id) FROM page_jobs")
 _INSERT = Statement(
     {
         # Without a WHERE, SQLite would take ON for the beginning of a join's condition.
         "sqlite": f"""
-INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN} WHERE true ON CONFLICT DO NOTHING""",  # noqa: S608
+INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN} WHERE true {_UNLESS_FOUND}""",  # noqa: S608
         # `lastrowid` is the id of the first row that was inserted.
         "mysql": f"INSERT IGNORE INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN}",  # noqa: S608
     }
 )
 _ADDED = Statement(
     {
-        "sqlite": f"SELECT {_ROW} FROM page_jobs j {_HOLDER} WHERE j.id >= :first ORDER BY j.id",  # noqa: S608
-        "mysql": f"""
-SELECT {_ROW} FROM page_jobs j {_HOLDER} WHERE j.id >= :first AND j.run_id IN :run_ids[] ORDER BY j.id""",  # noqa: S608
+        "sqlite": f"SELECT {_ADDED_COLUMNS} FROM page_jobs WHERE id >= :first",  # noqa: S608
+        "mysql": f"SELECT {_ADDED_COLUMNS} FROM page_jobs WHERE id >= :first AND run_id IN :run_ids[]",  # noqa: S608
     },
-    returns=_ROW_NAMES,
+    returns=_ADDED_NAMES,
 )
 _INSERTED = Statement(
     {
         "postgresql": f"""
-WITH j AS (
-  INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries::integer, :now::timestamptz FROM {_GIVEN}
-  ON CONFLICT DO NOTHING RETURNING id, run_id, job_type, resource_key, page_key, owner
-)
-SELECT {_ROW} FROM j {_HOLDER} ORDER BY j.id""",  # noqa: S608
+INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries::integer, :now::timestamptz FROM {_GIVEN}
+{_UNLESS_FOUND} RETURNING {_ADDED_COLUMNS}""",  # noqa: S608
     },
-    returns=_ROW_NAMES,
+    returns=_ADDED_NAMES,
 )
 
 _STORED = (
@@ -374,22 +375,18 @@ _RAISE = f"""
 UPDATE page_jobs
 SET status = '{JobState.RUNNING}', fence = fence + 1, attempt_count = attempt_count + 1, started_at = :now
 WHERE id"""  # noqa: S608
-_CLAIM = Statement(
-    {
-        "sqlite": f"{_RAISE} IN :ids[] AND {_CLAIMABLE}",
-        "mysql": f"{_RAISE} IN :ids[] AND {_CLAIMABLE}",
-    }
-)
+_CLAIM = Statement(f"{_RAISE} IN :ids[] AND {_CLAIMABLE}")
 _CLAIM_NAMES = ("id", "run_id", "spec", "owner", "fence", "attempt_count", "max_attempts")
 _CLAIMED = Statement(
     f"SELECT {', '.join(_CLAIM_NAMES)} FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'",  # noqa: S608
     returns=_CLAIM_NAMES,
 )
-# The rows are locked by the inner SELECT, here and below: an UPDATE of PostgreSQL does not lock them in order.
+# The inner SELECT, here and below, locks the rows, because an UPDATE of PostgreSQL does not lock them in order. It
+# is an array and not a join: the plan is an index scan then, whatever the statistics say of a table that grows.
 _CLAIM_AND_RETURN = Statement(
     {
         "postgresql": f"""
-{_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND {_CLAIMABLE} ORDER BY id FOR UPDATE)
+{_RAISE} = ANY(ARRAY(SELECT id FROM page_jobs WHERE id IN :ids[] AND {_CLAIMABLE} ORDER BY id FOR UPDATE))
 RETURNING {", ".join(_CLAIM_NAMES)}""",  # noqa: S608
     },
     returns=_CLAIM_NAMES,
@@ -416,9 +413,10 @@ _HELD = Statement(
     },
     returns=("id", "fence", "status"),
 )
+_OUTCOME = ("fence", "state", "end_state", "again_at", "uncounted", "reason")
 _SET_END = """
-SET status = :state, completed_at = :ended_at, not_before = :again_at, attempt_count = attempt_count - :uncounted,
-    last_error = :reason
+SET status = :state, end_state = :end_state, completed_at = :now, not_before = :again_at,
+    attempt_count = attempt_count - :uncounted, last_error = :reason
 WHERE id"""
 # The state is compared too, because canceling or failing a run does not raise the fencing tokens of its jobs.
 _OURS = f"IN :ids[] AND fence = :fence AND status = '{JobState.RUNNING}'"
@@ -426,8 +424,26 @@ _END = Statement(
     {
         "sqlite": f"UPDATE page_jobs {_SET_END} {_OURS}",
         "postgresql": f"""
-UPDATE page_jobs {_SET_END} IN (SELECT id FROM page_jobs WHERE id {_OURS} ORDER BY id FOR UPDATE)""",  # noqa: S608
+UPDATE page_jobs {_SET_END} = ANY(ARRAY(SELECT id FROM page_jobs WHERE id {_OURS} ORDER BY id FOR UPDATE))""",  # noqa: S608
         "mysql": f"UPDATE page_jobs {_BY_ID} {_SET_END} {_OURS}",
+    }
+)
+_EACH = """:ended(
+  job_id number, token number, state key, end_as key, again_at moment, uncounted number, reason text
+)"""
+_SET_EACH = """
+SET status = ended.state, end_state = ended.end_as, not_before = ended.again_at, last_error = ended.reason,
+    completed_at = CASE WHEN ended.end_as IS NULL THEN NULL ELSE :now END,
+    attempt_count = attempt_count - ended.uncounted"""
+_OUR_EACH = f"page_jobs.id = ended.job_id AND page_jobs.fence = ended.token AND page_jobs.status = '{JobState.RUNNING}'"
+_END_EACH = Statement(
+    {
+        "sqlite": f"UPDATE page_jobs {_SET_EACH} FROM {_EACH} WHERE {_OUR_EACH}",
+        # `still_ours` has locked the rows.
+        "postgresql": f"""
+UPDATE page_jobs {_SET_EACH.replace(":now", ":now::timestamptz")} FROM {_EACH} WHERE {_OUR_EACH}""",
+        # In this order: in a small table the server would read, and lock, all jobs.
+        "mysql": f"UPDATE {_EACH} STRAIGHT_JOIN page_jobs {_BY_ID} ON {_OUR_EACH} {_SET_EACH}",
     }
 )
 
@@ -437,33 +453,38 @@ _decode_spec = msgspec.json.Decoder(JobSpec).decode
 def _claims(tx: Transaction, rows: Rows) -> dict[int, Claim]:
     """Complete claimed jobs with what belongs to their runs, with cursors, and with stored answers.
 
-    These are statements of their own and not joins: a batch has few runs, and on PostgreSQL a join would find, for each
-    job, its way through all recent versions of the run's row, whose counters each batch changes.
+    These are statements of their own and not joins. A batch has few runs, and each batch changes their counters: on
+    PostgreSQL, a join would search all recent versions of the run's row for each job.
     """
     runs = {run[0]: run for run in _RUNS.rows(tx, ids=sorted({row[1] for row in rows}))}
     specs = {row[0]: _decode_spec(row[2]) for row in rows}
-    # The cursor belongs to the first page of a list. Only an earlier claim can have left an answer.
-    first = [job_id for job_id, spec in specs.items() if spec.page == FIRST_PAGE]
-    again = [row[0] for row in rows if row[4] > 1]
-    cursors = {row[0]: _cursor(row) for row in _CURSORS.rows(tx, ids=first)} if first else {}
+    cursors = _cursors(tx, [job_id for job_id, spec in specs.items() if spec.page == FIRST_PAGE])
+    again = [row[0] for row in rows if row[4] > 1]  # only an earlier claim can have left an answer
     parked = parked_answer_store.find(tx, again) if again else {}
     claimed: dict[int, Claim] = {}
     for job_id, run_id, _, owner, fence, attempt, max_attempts in rows:
         _, pool, source, subject, traceparent = runs[run_id]
         cursor = cursors.get(job_id)
-        holder = cursor.credential if cursor is not None and cursor.etag is not None else None
-        job = StoredJob(job_id, run_id, pool, specs[job_id], None, holder)
+        job = StoredJob(job_id, run_id, pool, specs[job_id], None, _holder(cursor))
         user_id, answer = owner or subject, parked.get(job_id)
         claimed[job_id] = Claim(job, source, user_id, fence, attempt, max_attempts, cursor, answer, traceparent, tx.now)
     return claimed
 
 
-def _cursor(row: Sequence[Any]) -> Cursor | None:
-    """Return a stored cursor; None for one that only notes gaps."""
-    _, cursor, timestamp, etag, credential = row
-    if all(value is None for value in row[1:]):
-        return None
-    return Cursor(cursor=cursor, timestamp=timestamp, etag=etag, credential=credential)
+def _cursors(tx: Transaction, job_ids: Sequence[int]) -> dict[int, Cursor]:
+    """Return the stored cursors of these jobs, which are first pages: further pages of a list have none."""
+    # A row without values only notes gaps.
+    rows = _CURSORS.rows(tx, ids=job_ids) if job_ids else []
+    return {
+        job_id: Cursor(cursor=cursor, timestamp=timestamp, etag=etag, credential=credential)
+        for job_id, cursor, timestamp, etag, credential in rows
+        if (cursor, timestamp, etag, credential) != (None, None, None, None)
+    }
+
+
+def _holder(cursor: Cursor | None) -> str | None:
+    """Return the credential for which the ETag of a cursor is valid."""
+    return None if cursor is None or cursor.etag is None else cursor.credential
 
 
 def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:

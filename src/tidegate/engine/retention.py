@@ -10,7 +10,14 @@ from tidegate.engine.job_store import in_parts, lock_jobs
 from tidegate.engine.lifecycle import ACTIVE_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.run_counters import lock_runs
 from tidegate.engine.schedules.firings import schedule_firings
-from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
+from tidegate.engine.tables import (
+    allowance_notes,
+    collection_cursors,
+    collection_runs,
+    job_executions,
+    page_jobs,
+    parked_answers,
+)
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database, Transaction
 
@@ -55,10 +62,12 @@ def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int)
     lock_runs(tx, sorted(found))
     # Read again under the locks: a run that was retried meanwhile is not over.
     runs = list(tx.execute(select(_run.id).where(*is_over).order_by(_run.id)).scalars())
-    jobs = sum(
-        tx.execute(delete(page_jobs).where(_job.id.in_(ids), _job.run_id.in_(runs))).rowcount
-        for ids in in_parts(locked)
-    )
+    jobs = 0
+    for ids in in_parts(locked):
+        ours = (_job.id.in_(ids), _job.run_id.in_(runs))
+        # While the jobs are locked, no transaction adds an execution.
+        tx.execute(delete(job_executions).where(job_executions.c.job_id.in_(select(_job.id).where(*ours))))
+        jobs += tx.execute(delete(page_jobs).where(*ours)).rowcount
     empty = select(_run.id).where(_run.id.in_(runs), ~exists().where(_job.run_id == _run.id))
     # If the limit was reached, jobs are left, and the runs wait for a later batch.
     over = list(tx.execute(empty).scalars()) if jobs < most else []

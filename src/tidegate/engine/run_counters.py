@@ -14,7 +14,7 @@ from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine import claims
 from tidegate.engine.job_store import LONGEST_REASON, JobResult, StoredJob, add_jobs
-from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
+from tidegate.engine.lifecycle import OPEN_RUNS, JobState, RunState
 from tidegate.engine.source import JobSpec
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction, outbox
@@ -164,7 +164,7 @@ def _note_planned(tx: Transaction, results: Iterable[JobResult], planning: Plann
             by_source[ending.claim.source].add(ending.claim.job.run_id)
     run, job = collection_runs.c, page_jobs.c
     for source, run_ids in by_source.items():
-        left = exists().where(job.run_id == run.id, job.job_type.in_(planning[source]), job.status.in_(UNFINISHED_JOBS))
+        left = exists().where(job.run_id == run.id, job.job_type.in_(planning[source]), job.end_state.is_(None))
         planned = update(collection_runs).where(run.id.in_(sorted(run_ids)), run.status == RunState.PLANNING, ~left)
         tx.execute(planned.values(status=RunState.RUNNING))
 

@@ -30,7 +30,7 @@ from tidegate.engine.run_counters import explain, lock_runs
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Source, Subject
 from tidegate.engine.source_addresses import AddressedSource, require_source_address
-from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.tables import collection_runs, in_state, page_jobs, state_values
 from tidegate.storage.sql import Transaction
 
 _USUAL = CollectSettings()
@@ -182,7 +182,7 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
     lock_runs(tx, [run_id])
     job, run = page_jobs.c, collection_runs.c
     unplanned = select(job.job_type, job.resource_key, job.last_error).where(
-        job.run_id == run_id, job.status == JobState.FAILED, job.job_type.in_(planning_kinds)
+        job.run_id == run_id, job.end_state == JobState.FAILED, job.job_type.in_(planning_kinds)
     )
     # The last one: a job that examines the failure of another one has the better reason.
     failure = tx.execute(unplanned.order_by(job.id.desc()).limit(1)).one_or_none()
@@ -218,8 +218,8 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
     abandon_run(tx, run_id, ExecutionOutcome.CANCELED)
     canceled = tx.execute(
         update(page_jobs)
-        .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.CANCELED)))
-        .values(status=JobState.CANCELED, completed_at=tx.now)
+        .where(job.run_id == run_id, in_state(*sources_of(JOB_MOVES, JobState.CANCELED)))
+        .values(**state_values(JobState.CANCELED), completed_at=tx.now)
     )
     parked_answer_store.forget_run(tx, run_id)
     over = {"status": RunState.CANCELED, "completed_at": tx.now, "active_key": None}
@@ -306,7 +306,7 @@ def _lock_unfinished(tx: Transaction, run_ids: Sequence[int]) -> list[tuple[int,
     one of the runs. They are not waited for: the whole transaction is repeated.
     """
     job = page_jobs.c
-    unfinished = select(job.run_id, job.id).where(job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS))
+    unfinished = select(job.run_id, job.id).where(job.run_id.in_(run_ids), job.end_state.is_(None))
     # Jobs that wait for another run are left to the last statement: they may be changed only under the claims.
     found = tx.execute(unfinished.where(job.awaits_run.is_(None)).order_by(job.id)).all()
     lock_jobs(tx, [row.id for row in found], UNFINISHED_JOBS)
@@ -320,8 +320,8 @@ def _fail_run(tx: Transaction, run_id: int, reason: str, unfinished: int) -> Non
     abandon_run(tx, run_id, ExecutionOutcome.FAILED, reason)
     tx.execute(
         update(page_jobs)
-        .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.FAILED)))
-        .values(status=JobState.FAILED, completed_at=tx.now, last_error=reason)
+        .where(job.run_id == run_id, in_state(*sources_of(JOB_MOVES, JobState.FAILED)))
+        .values(**state_values(JobState.FAILED), completed_at=tx.now, last_error=reason)
     )
     tx.execute(
         update(collection_runs)
@@ -349,7 +349,7 @@ def _refuse_second(tx: Transaction, user_id: str, active_key: str) -> None:
 
 def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
     """Reset failed jobs; return those that do not wait for another run, which collects the same resource."""
-    failed = (those, page_jobs.c.status == JobState.FAILED)
+    failed = (those, page_jobs.c.end_state == JobState.FAILED)
     # Found without locks, locked in the order of their ids, then read again: another request may have retried some.
     found = [job.id for job in stored_jobs(tx, *failed)]
     ours = set(lock_jobs(tx, found, (JobState.FAILED,)))
@@ -362,7 +362,7 @@ def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[
         return []
     _take_up_again(tx, run, fewer=len(jobs))
     tx.after_commit(partial(log_resumed, run, len(jobs)))
-    first = {"status": JobState.ENQUEUED, "attempt_count": 0, "not_before": None, "completed_at": None}
+    first = {**state_values(JobState.ENQUEUED), "attempt_count": 0, "not_before": None, "completed_at": None}
     for ids in in_parts(sorted(ours)):
         again = update(page_jobs).where(page_jobs.c.id.in_(ids))
         tx.execute(again.values(last_error=None, awaits_run=None, **first))

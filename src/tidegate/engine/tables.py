@@ -1,7 +1,22 @@
 """Tables of runs, jobs, cursors, resource claims and allowance records."""
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    or_,
+)
 
+from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
@@ -64,6 +79,8 @@ page_jobs = Table(
     Column("page_key", exact_text(200), nullable=False),
     Column("spec", Json, nullable=False),
     Column("status", exact_text(16), nullable=False),
+    # `status` of an ended job; NULL while it is unfinished. The index has this column, since no claim changes it.
+    Column("end_state", exact_text(16)),
     # Raised at every claim; a result that carries an older one changes nothing.
     Column("fence", Integer, nullable=False),
     Column("attempt_count", Integer, nullable=False),
@@ -81,16 +98,40 @@ page_jobs = Table(
     UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
     # Few jobs ever wait: the migration leaves out all others, except on MySQL. To say so here would import a dialect.
     Index(None, "awaits_run", "resource_key"),
-    # The kind is there to be read, and not to be searched by: how far each kind of a run is, this alone tells.
-    Index(None, "run_id", "status", "id", "job_type"),
+    # The kind is there to be read, and not to be searched by: how many jobs of each kind have ended, this alone tells.
+    Index(None, "run_id", "end_state", "id", "job_type"),
+    CheckConstraint(
+        "coalesce(end_state, 'open')"
+        " = CASE WHEN status IN ('enqueued', 'ready', 'running') THEN 'open' ELSE status END",
+        name="end_state",
+    ),
     **NUMBERED_TABLE_OPTIONS,
 )
 """One upstream call."""
 
+
+def in_state(*states: JobState) -> ColumnElement[bool]:
+    """Return the condition for jobs in any of these states, in terms of the index of the jobs of a run."""
+    job, unfinished = page_jobs.c, set(states).intersection(UNFINISHED_JOBS)
+    ended = job.end_state.in_(sorted(set(states) - unfinished))
+    if not unfinished:
+        return ended
+    is_open = job.end_state.is_(None)
+    if len(unfinished) < len(UNFINISHED_JOBS):
+        is_open = and_(is_open, job.status.in_(sorted(unfinished)))
+    return is_open if len(unfinished) == len(set(states)) else or_(is_open, ended)
+
+
+def state_values(state: JobState) -> dict[str, str | None]:
+    """Return the values of the columns that hold the state of a job."""
+    return {"status": state, "end_state": None if state in UNFINISHED_JOBS else state}
+
+
 job_executions = Table(
     "job_executions",
     metadata,
-    Column("job_id", BigInteger, ForeignKey("page_jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    # No foreign key: its check costs as much as the row itself. The retention rule deletes executions with their jobs.
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     # Of the claim that began it.
     Column("fence", Integer, primary_key=True, autoincrement=False),
     Column("credential", exact_text(100), nullable=False),

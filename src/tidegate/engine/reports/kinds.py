@@ -189,7 +189,7 @@ def _jobs_subquery(columns: str, condition: str) -> str:
  LIMIT :most) AS looked"""  # noqa: S608
 
 
-_ENDED = "j.status IN ('succeeded', 'unavailable', 'failed')"
+_ENDED = "j.end_state IN ('succeeded', 'unavailable', 'failed')"
 _BEGUN = "j.status IN ('ready', 'running', 'succeeded', 'unavailable', 'failed') AND j.attempt_count > 0"
 _FAILING = Statement(
     f"""

@@ -10,7 +10,7 @@ from tidegate.core.arguments import require_positive
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState
 from tidegate.engine.reports.states import runs_by_state
 from tidegate.engine.runs import Run, from_row
-from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.tables import collection_runs, in_state, page_jobs
 from tidegate.storage.sql import Transaction
 
 _LOOKED_AT = 1000
@@ -91,7 +91,7 @@ _SUMMED = select(
 _UNDER_WAY = (
     select(_job.status, func.count())
     .join(collection_runs, _run.id == _job.run_id)
-    .where(_run.status.in_(OPEN_RUNS), _job.status.in_((JobState.RUNNING, JobState.READY)))
+    .where(_run.status.in_(OPEN_RUNS), in_state(JobState.RUNNING, JobState.READY))
     .group_by(_job.status)
 )
 _ACTIVE = select(collection_runs).where(_run.status.in_(ACTIVE_RUNS)).order_by(_run.id.desc())
@@ -106,7 +106,7 @@ _FAILED = (
         *(func.coalesce(_job.last_error, "").label("reason"), _job.completed_at.label("at")),
     )
     .join(collection_runs, _run.id == _job.run_id)
-    .where(_job.status == JobState.FAILED)
+    .where(_job.end_state == JobState.FAILED)
     .order_by(_job.id.desc())
 )
 

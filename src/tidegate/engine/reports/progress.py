@@ -12,7 +12,7 @@ from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.runs import Run
-from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.tables import collection_runs, in_state, page_jobs
 from tidegate.storage.sql import Transaction
 
 
@@ -117,14 +117,16 @@ def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
 def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
     """Count the jobs of these runs by run and kind, in that order. Runs without jobs are omitted."""
     job = page_jobs.c
-    counted = (
-        select(job.run_id, job.job_type, job.status, func.count())
-        .where(job.run_id.in_(sorted(set(run_ids))))
-        .group_by(job.run_id, job.status, job.job_type)  # in the order of the index, which alone answers it
+    ended, unfinished = (
+        select(job.run_id, job.job_type, state.label("state"), func.count().label("jobs"))
+        .where(job.run_id.in_(sorted(set(run_ids))), those)
+        .group_by(job.run_id, state, job.job_type)
+        # An index alone counts the ended jobs, in its order. Only for the unfinished ones, the rows are read.
+        for state, those in ((job.end_state, job.end_state.is_not(None)), (job.status, job.end_state.is_(None)))
     )
     found: dict[tuple[int, str], dict[JobState, int]] = {}
-    for run_id, kind, status, count in tx.execute(counted):
-        found.setdefault((run_id, kind), {})[JobState(status)] = count
+    for run_id, kind, state, count in tx.execute(union_all(ended, unfinished)):
+        found.setdefault((run_id, kind), {})[JobState(state)] = count
     return [_kind(run_id, kind, counts) for (run_id, kind), counts in sorted(found.items())]
 
 
@@ -144,7 +146,7 @@ def resources_of(
     )
     counted = counted.group_by(job.run_id)
     total = {row[0]: row[1] for row in tx.execute(counted)}
-    unfinished = counted.where(job.status.in_([*UNFINISHED_JOBS, JobState.CANCELED]))
+    unfinished = counted.where(in_state(*UNFINISHED_JOBS, JobState.CANCELED))
     left = {row[0]: row[1] for row in tx.execute(unfinished)}
     return {run_id: ResourceProgress(total=count, ended=count - left.get(run_id, 0)) for run_id, count in total.items()}
 
@@ -159,7 +161,7 @@ def jobs_of(
     # Also for all states, one query per state: the index has the ids of each state in order, so no database scans jobs
     # of other runs. Complete rows, which can be large, are read for one page only.
     numbers = select(job.id).where(job.run_id == run_id, job.id > after)
-    pages = [numbers.where(job.status == state) for state in set(states or JobState)]
+    pages = [numbers.where(in_state(state)) for state in set(states or JobState)]
     rows = tx.execute(_VIEWED.where(job.id.in_(_first_of(tx, pages, limit, asc))).order_by(job.id))
     return [msgspec.convert(row, JobView, from_attributes=True) for row in rows]
 
@@ -191,7 +193,7 @@ def _first_of(
 def _reasons_of(tx: Transaction, run_ids: Sequence[int], state: JobState, limit: int) -> list[Failure]:
     job = page_jobs.c
     those = select(job.run_id, job.id, job.job_type, job.resource_key, job.last_error).where(
-        job.run_id.in_(run_ids), job.status == state
+        job.run_id.in_(run_ids), in_state(state)
     )
     return [
         Failure(run_id=row[0], job_id=row[1], kind=row[2], resource=row[3], reason=row[4] or "")

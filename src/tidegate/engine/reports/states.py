@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import FromClause, Select, bindparam, case, func, or_, select
+from sqlalchemy import FromClause, Select, bindparam, case, func, or_, select, union_all
 
 from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState, RunState
-from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
+from tidegate.engine.tables import allowance_notes, collection_runs, in_state, page_jobs
 from tidegate.storage.sql import Transaction
 
 _run, _job, _note = collection_runs.c, page_jobs.c, allowance_notes.c
@@ -145,8 +145,15 @@ def jobs_by_state(tx: Transaction) -> JobsReport:
     """Count the jobs of active runs by source and state."""
     active = _run.status.in_(ACTIVE_RUNS)
     runs = tx.execute(select(func.count()).select_from(collection_runs).where(active)).scalar_one()
-    counted = select(_run.source, _job.status, func.count()).join_from(collection_runs, page_jobs).where(active)
-    found = {(row[0], JobState(row[1])): row[2] for row in tx.execute(counted.group_by(_run.source, _job.status))}
+    ended, unfinished = (
+        select(_run.source, state.label("state"), func.count().label("jobs"))
+        .join_from(collection_runs, page_jobs)
+        .where(active, those)
+        .group_by(_run.source, state)
+        # An index alone counts the ended jobs. Only for the unfinished ones, the rows are read.
+        for state, those in ((_job.end_state, _job.end_state.is_not(None)), (_job.status, _job.end_state.is_(None)))
+    )
+    found = {(row[0], JobState(row[1])): row[2] for row in tx.execute(union_all(ended, unfinished))}
     states = [
         JobsInState(source=source, state=state, jobs=found[source, state])
         for source in sorted({source for source, _ in found})
@@ -160,7 +167,7 @@ def slow_jobs(tx: Transaction, longer_than: timedelta, limit: int = 20) -> SlowR
     """Find jobs that have been running for longer than `longer_than`, longest first."""
     require_not_negative("longer_than", longer_than.total_seconds())
     require_positive("limit", limit)
-    running = (_run.status.in_(OPEN_RUNS), _job.status == JobState.RUNNING)
+    running = (_run.status.in_(OPEN_RUNS), in_state(JobState.RUNNING))
     too_long = _job.started_at <= tx.now - longer_than
     joined = select(func.count()).join_from(collection_runs, page_jobs).where(*running)
     those = (
@@ -187,10 +194,10 @@ def queues(tx: Transaction, limit: int = 50) -> list[PoolQueue]:
     """Count the waiting jobs of each pool, the longest queue first."""
     require_positive("limit", limit)
     waiting, retrying = ((func.sum(case((_job.status == each, 1), else_=0))) for each in _WAITING)
-    counted = (  # an index alone answers it
+    counted = (
         select(_run.pool, func.count(_run.id.distinct()), waiting, retrying)
         .join_from(collection_runs, page_jobs)
-        .where(_run.status.in_(OPEN_RUNS), _job.status.in_(_WAITING))
+        .where(_run.status.in_(OPEN_RUNS), in_state(*_WAITING))
         .group_by(_run.pool)
         .order_by(waiting.desc(), _run.pool)
         .limit(limit)
@@ -225,7 +232,7 @@ def _next_retries(tx: Transaction) -> dict[str, datetime]:
     first = (
         select(_run.pool, func.min(_job.not_before).label("at"))
         .join_from(collection_runs, page_jobs)
-        .where(_run.status.in_(OPEN_RUNS), _job.status == JobState.READY)
+        .where(_run.status.in_(OPEN_RUNS), in_state(JobState.READY))
         .group_by(_run.pool)
     )
     return {row.pool: row.at for row in tx.execute(first) if row.at is not None}

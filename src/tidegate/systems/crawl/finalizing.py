@@ -86,7 +86,7 @@ def _note_some_missing(tx: Transaction, run: Run, find: Callable[[Transaction, R
 
 def _with_failed_jobs(tx: Transaction, run: Run, after: int | None) -> _Some:
     """Products of which this run failed to fetch a part."""
-    those = (_job.run_id == run.id, _job.status.in_(_LACKING), _job.job_type.in_(STAGES), _job.id > (after or 0))
+    those = (_job.run_id == run.id, _job.end_state.in_(_LACKING), _job.job_type.in_(STAGES), _job.id > (after or 0))
     found = tx.execute(select(_job.id, _job.resource_key).where(*those).order_by(_job.id).limit(_AT_ONCE))
     return [(job_id, resource[len(run.login) + 1 :]) for job_id, resource in found]
 
@@ -123,7 +123,7 @@ def _reasons(
             reasons[host, product_id][stage] = why or "no reason was given"
     resources = {f"{host}/{product_id}": product_id for product_id in products}
     jobs = select(_job.resource_key, _job.job_type, _job.last_error, _job.status).where(
-        _job.run_id == run.id, _job.job_type.in_(STAGES), _job.status.in_(_LACKING), _job.resource_key.in_(resources)
+        _job.run_id == run.id, _job.job_type.in_(STAGES), _job.end_state.in_(_LACKING), _job.resource_key.in_(resources)
     )
     for resource, stage, why, status in tx.execute(jobs.order_by(_job.id)):
         reasons[host, resources[resource]][stage] = why or status

@@ -19,7 +19,7 @@ from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.source import Subject
-from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.tables import collection_runs, page_jobs, state_values
 from tidegate.runtime.relay import Relay
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
@@ -171,7 +171,13 @@ async def test_a_run_that_could_not_be_planned_fails_also_without_its_statistics
 
     def fail_planning(tx: Transaction) -> None:
         job = {"run_id": RUN, "job_type": "PLAN", "resource_key": "user:ann", "page_key": "first", "spec": {}}
-        numbers = {"status": JobState.FAILED, "fence": 1, "attempt_count": 1, "max_attempts": 1, "created_at": tx.now}
+        numbers = {
+            **state_values(JobState.FAILED),
+            "fence": 1,
+            "attempt_count": 1,
+            "max_attempts": 1,
+            "created_at": tx.now,
+        }
         tx.execute(insert(page_jobs).values(**job, **numbers, last_error="no such user"))
 
     await database.transaction(fail_planning)
