@@ -20,7 +20,7 @@ from tidegate.engine.credentials import (
 )
 from tidegate.engine.credentials.keys import EncryptionKey
 from tidegate.engine.tables import allowance_notes
-from tidegate.primitives.gate import PoolStatus
+from tidegate.primitives.gate import CredentialLimits, PoolStatus
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github.settings import GithubSettings
@@ -265,6 +265,31 @@ async def test_an_app_is_stored_with_its_key_and_gets_tokens(small_harness: Cred
     assert await harness.book.secret_of(added.allowance) == issued
     check = await harness.book.test(added.name)
     assert (check.is_valid, check.left["core"].limit) == (True, 5_000)
+
+
+async def test_an_installation_spends_its_whole_window_and_a_token_leaves_the_floor(
+    small_harness: CredentialHarness, monkeypatch: pytest.MonkeyPatch
+):
+    """A token's account has other programs that spend its quota; an installation has none."""
+    harness, floors = small_harness, dict[str, int]()
+    enrol = harness.gate.enrol
+
+    async def note(name: str, *, pool: str, limits: CredentialLimits) -> None:
+        floors[name] = limits.floor
+        await enrol(name, pool=pool, limits=limits)
+
+    monkeypatch.setattr(harness.gate, "enrol", note)
+    private, public = app_key()
+    harness.sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
+    app = await harness.book.add_installation(private, app_id=APP, installation_id=INSTALLATION, owner="Platform team")
+    token = await harness.book.add_token(harness.token(), owner="Platform team")
+    expected = {app.allowance: 0, token.allowance: harness.settings.gate.floor}
+    assert floors == expected
+    assert expected[token.allowance] > 0
+
+    floors.clear()
+    await harness.again().book.enrol()
+    assert floors == expected, "also after a restart"
 
 
 @pytest.mark.parametrize("trouble", ["another key", "no such installation", "no such app"])

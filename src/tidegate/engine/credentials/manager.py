@@ -272,11 +272,15 @@ class CredentialManager:
         await self.secrets.close()
 
     async def _enrol_in_gate(self, allowance: str, pool: str) -> None:
+        limits = self._limits
+        # Tokens of an app spend an allowance of their own, which no other program uses: there is nothing to leave.
+        if await self._database.read(records.is_exclusive, allowance):
+            limits = limits.model_copy(update={"floor": 0})
         try:
-            await self._gate.enrol(allowance, pool=pool, limits=self._limits)
+            await self._gate.enrol(allowance, pool=pool, limits=limits)
         except InvalidArgument:  # it is still enrolled in its former pool
             await self._gate.dismiss(allowance)
-            await self._gate.enrol(allowance, pool=pool, limits=self._limits)
+            await self._gate.enrol(allowance, pool=pool, limits=limits)
 
     @property
     def _removed(self) -> str:

@@ -219,6 +219,11 @@ def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
     )
 
 
+def is_exclusive(tx: Transaction, allowance: str) -> bool:
+    """Whether an allowance is that of an installation of an app, which only tokens of the app spend."""
+    return bool(_ids_of(tx, allowance, credentials.c.kind == CredentialKind.INSTALLATION))
+
+
 def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
     """Valid rows of an allowance for tokens that processes hold in memory."""
     return _select(
