@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.systems.github.answers import API, message, task
-from tests.systems.github.deployment import Deployment, deployed
+from tests.systems.github.answers import API, answer, follow_up, message, task
+from tests.systems.github.deployment import LARGE, Deployment, deployed
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import failures_of, unavailable_of
 from tidegate.engine.runs import Run
-from tidegate.systems.github import GithubSource, kinds
+from tidegate.systems.github import ALL, GithubSource, kinds
+from tidegate_simulators.github.repository import Repository
 
 
 async def reasons(it: Deployment, run: Run) -> list[str]:
@@ -112,6 +113,49 @@ async def test_a_renamed_repository_is_collected_under_its_new_name(tmp_path: Pa
         assert [body["full_name"] for body in (await it.bodies("repository")).values()] == [f"{login}/new-name"]
         resources = {found.resource async for found in it.documents.iterate("commit")}
         assert resources == {f"repo:{login}/new-name"}
+
+
+async def test_a_repository_that_is_renamed_while_it_is_read_is_complete_in_the_same_run(
+    tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Lists are requested by the number of the repository, which a new name does not change."""
+    async with deployed(tmp_path, embedded_url, repositories=2, sizes=LARGE, include=ALL) as it:
+        [login] = it.sim.world.logins()
+        former, _ = _names(it, login)
+        pages = list[str]()
+
+        def rename_after_the_first_page(found: Repository) -> bool:
+            if found.full_name == former:
+                it.sim.mutate.rename(former, "new-name")
+            pages.append(found.full_name)
+            return True
+
+        monkeypatch.setattr(it.sim.mutate, "after_read", rename_after_the_first_page)
+        [run] = await it.collect(login)
+        assert (run.failed_jobs, run.skipped_items) == (0, 0)
+        assert pages.count(f"{login}/new-name") > 1, "further pages were read after it had another name"
+        assert former not in _names(it, login)
+        everything = it.sim.truth(login).repositories
+        assert (await it.bodies("commit")).keys() == {
+            f"{each.repository['id']}:{item['sha']}" for each in everything for item in each.commits
+        }
+        assert (await it.bodies("issue")).keys() == {str(item["id"]) for each in everything for item in each.issues}
+
+        [run] = await it.collect(login)
+        assert run.failed_jobs == 0
+        resources = {found.resource async for found in it.documents.iterate("commit")}
+        assert resources == {f"repo:{name}" for name in _names(it, login)}, "the next run stores the new name"
+
+
+def test_pointers_of_git_lfs_are_files_like_any_other():
+    """Only descriptions are read, never the contents of files, so it does not matter where these are stored."""
+    source = GithubSource(API, ["commit-details"])
+    parent = task(kinds.REPO_COMMITS, details=[kinds.REPO_COMMIT_DETAILS])
+    [spec, *_] = source.read(parent, answer(200, [{"sha": "a", "parents": []}])).follow_ups
+    pointer = "+version https://git-lfs.github.com/spec/v1\n+oid sha256:4d7a\n+size 12345"
+    changed = {"sha": "a", "stats": {"additions": 3}, "files": [{"filename": "model.bin", "patch": pointer}]}
+    reading = source.read(follow_up(parent, spec), answer(200, changed))
+    assert ([each.id for each in reading.documents], list(reading.skipped)) == (["7:a"], [])
 
 
 async def test_an_empty_repository_is_complete_and_a_recreated_one_is_refused(tmp_path: Path, embedded_url: str):
