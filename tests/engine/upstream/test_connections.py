@@ -11,6 +11,7 @@ from aiohttp import web
 from tests.engine.upstream.servers import RawServer, close, get, raw_server, reset, says, web_server
 from tests.waiting import patience
 from tidegate.engine.upstream import (
+    Answer,
     Request,
     Truncated,
     Undecodable,
@@ -227,3 +228,21 @@ async def test_a_request_has_one_host_and_its_length():
 def test_a_port_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="url"):
         Request(url="http://example.org:65536/", purpose="test")
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b'"\xc3\xa9"', '"é"'),
+        (b'"\xff\xfe"', '"\ufffd\ufffd"'),
+        (b'"\xed\xa0\x80"', '"\ufffd\ufffd\ufffd"'),
+        (b'"a\0b"', '"ab"'),
+    ],
+    ids=["UTF-8", "other bytes", "half of a surrogate pair", "null character"],
+)
+async def test_a_header_is_text_that_can_be_stored(client: UpstreamClient, sent: bytes, text: str):
+    async with raw_server(says(OK.replace(b"\r\n\r\n", b"\r\nETag: %b\r\n\r\n" % sent))) as server:
+        answer = await client.fetch(get(server.url))
+
+    assert answer.headers["ETag"] == text
+    assert Answer.unpack(answer.pack()).headers["ETag"] == text

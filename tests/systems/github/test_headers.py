@@ -72,8 +72,9 @@ def test_unreadable_headers_are_ignored(name: str, value: str):
     assert limits.allowance(answer(headers={f"x-ratelimit-{name}": value})) is None
 
 
-def test_an_invalid_bucket_name_is_ignored():
-    assert limits.bucket(answer(headers={"x-ratelimit-resource": "core|x"})) is None
+@pytest.mark.parametrize("name", ["core|x", "", "a" * 41, "\u0663", "\ufffd"])
+def test_an_invalid_bucket_name_is_ignored(name: str):
+    assert limits.bucket(answer(headers={"x-ratelimit-resource": name})) is None
 
 
 def test_links_are_found_by_their_relation_in_any_notation():

@@ -325,7 +325,8 @@ def _address(host: str, port: int) -> tuple[Any, ...]:
 
 
 def _text(line: bytes) -> str:
-    return line.strip(b" \t").decode("utf-8", "surrogateescape")
+    """Text that every database and log accepts: headers such as ETag are stored, and a reason may quote others."""
+    return line.strip(b" \t").replace(b"\0", b"").decode("utf-8", "replace")
 
 
 @cache

@@ -3,6 +3,7 @@
 An explanation has GitHub's message, missing scopes of the token, or a missing single sign-on.
 """
 
+import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ LEAST_PAUSE_MS = 60_000
 """Minimum pause after a secondary limit without a duration."""
 _LONGEST_PAUSE = timedelta(hours=24)
 LONGEST_PAUSE_MS = milliseconds(_LONGEST_PAUSE)
+_BUCKET = re.compile(r"[A-Za-z0-9_]{1,40}")
 _WORDS = ("rate limit", "abuse detection", "login attempts", "try again later")
 """Words in temporary refusals: because of a limit, or after too many failed logins with the credential."""
 
@@ -52,7 +54,7 @@ def allowance(answer: Answer) -> Allowance | None:
 def bucket(answer: Answer) -> str | None:
     """The bucket that the headers refer to."""
     name = answer.headers.get("x-ratelimit-resource", "")
-    return name if name.replace("_", "").isalnum() else None
+    return name if _BUCKET.fullmatch(name) else None
 
 
 def allowance_of(answer: Answer, wanted: str) -> Allowance | None:
