@@ -174,11 +174,11 @@ async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> C
 async def _main() -> None:
     """Measure some servers without the peers, in turns, and print what each job costs."""
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=_main.__doc__)
-    parser.add_argument("servers", nargs="*", choices=NAMES, default=list(NAMES))
+    parser.add_argument("servers", nargs="*", metavar="server", help=", ".join(NAMES))
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--turns", type=int, default=1)
     given = parser.parse_args()
-    for name in given.servers * given.turns:
+    for name in (given.servers or list(NAMES)) * given.turns:
         costs = await measure_on(name, given.jobs)
         print(f"{name}: {'not on this machine' if costs is None else costs}", flush=True)
 

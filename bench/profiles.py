@@ -164,7 +164,15 @@ async def _attached(path: Path, pid: int) -> AsyncGenerator[None]:
         await recorder.wait()
 
 
-if __name__ == "__main__":
+def names_of(arguments: Sequence[str] | None = None) -> list[str]:
+    """The profiles that a command line names; all of them if it names none."""
     parser = argparse.ArgumentParser(prog="python -m bench.profiles", description="Write flame graphs into profiles/.")
-    parser.add_argument("names", nargs="*", choices=PROFILES, default=list(PROFILES))
-    uvloop.run(profile(parser.parse_args().names))
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(PROFILES))
+    names: list[str] = parser.parse_args(arguments).names or list(PROFILES)
+    if unknown := set(names) - set(PROFILES):  # `choices` would refuse the empty list
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PROFILES)}")
+    return names
+
+
+if __name__ == "__main__":
+    uvloop.run(profile(names_of()))

@@ -1,7 +1,7 @@
 """The functions that a profile names are those with the most samples of their own."""
 
 import pytest
-from bench.profiles import top_functions
+from bench.profiles import PROFILES, names_of, top_functions
 
 FRAMES = [
     ("all", 100, 0, 200),
@@ -28,3 +28,8 @@ def test_functions_are_ordered_by_samples_that_no_callee_has():
 
     assert [each.name for each in top] == ["read <raw> (codec.py)", "write (store.py)", "run (loop.py)"]
     assert [each.share for each in top] == pytest.approx([90 / 150, 40 / 150, 10 / 150])
+
+
+def test_a_command_line_without_names_means_all_profiles():
+    assert names_of([]) == list(PROFILES)
+    assert names_of(["reads"]) == ["reads"]
