@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.http.sessions import session_rules
+from tidegate.http.session_store import session_rules
 from tidegate.primitives.membership import Election
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.delivery import Handler

@@ -16,7 +16,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.http.access import Access
 from tidegate.http.asgi import Application
-from tidegate.http.sessions import http_sessions, revoked_sessions
+from tidegate.http.session_store import http_sessions, revoked_sessions
 from tidegate.storage.sql import Database
 
 Browser = dict[str, str]

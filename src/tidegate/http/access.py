@@ -23,7 +23,8 @@ from tidegate.core.telemetry import metrics
 from tidegate.http.asgi import ClientAddresses
 from tidegate.http.callers import ApiKey, HttpCaller, Keyring
 from tidegate.http.problems import ProblemType, RequestFailed
-from tidegate.http.sessions import OpenSession, SessionManager, SessionRegistry
+from tidegate.http.session_store import OpenSession, SessionRegistry
+from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
 from tidegate.storage.sql import Database

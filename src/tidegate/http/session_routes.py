@@ -21,7 +21,7 @@ from tidegate.http.callers import CSRF_HEADER, LOOPBACK, AuthenticationMethod, H
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
-from tidegate.http.sessions import EVERY_SESSION, LONGEST_SUBJECT, OpenSession, SessionRegistry
+from tidegate.http.session_store import EVERY_SESSION, LONGEST_SUBJECT, OpenSession, SessionRegistry
 
 log = get_logger(__name__)
 

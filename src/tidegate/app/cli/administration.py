@@ -17,7 +17,7 @@ from tidegate.core.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.http.sessions import OpenSession
+    from tidegate.http.session_store import OpenSession
     from tidegate.settings import Settings
 
 
@@ -100,7 +100,7 @@ def revoke(
 
 async def _listed(settings: Settings) -> Sequence[OpenSession]:
     from tidegate.connections import open_database
-    from tidegate.http.sessions import SessionRegistry
+    from tidegate.http.session_store import SessionRegistry
 
     async with open_database(settings) as database:
         return await SessionRegistry(database, settings.http.session_lasts).listed()
@@ -108,7 +108,7 @@ async def _listed(settings: Settings) -> Sequence[OpenSession]:
 
 async def _revoke(settings: Settings, session: str | None) -> Sequence[OpenSession]:
     from tidegate.connections import open_database
-    from tidegate.http.sessions import SessionRegistry
+    from tidegate.http.session_store import SessionRegistry
 
     async with open_database(settings) as database:
         registry = SessionRegistry(database, settings.http.session_lasts)
