@@ -73,6 +73,7 @@ PARTS = {
     "snapshot-waiters": snapshot_waiters.measure,
     "cold-reads": cold_reads.measure,
     "service-level": service_level.measure,
+    "service-level-kafka": service_level.measure_with_kafka,
     "ranking": ranking.measure,
     "waiting-room": waiting_room.measure,
     "room-requests": room_requests.measure,
