@@ -12,7 +12,7 @@ from tests.systems.waiting_room.harness import ROOM, add_visitors
 from tests.systems.waiting_room.room_site import COOKIE, TITLE, RoomSite
 from tests.waiting import until
 from tidegate.systems.waiting_room import Estimate
-from tidegate.systems.waiting_room.api.pages.durations import wait
+from tidegate.systems.waiting_room.api.pages.rendering import wait_text
 from tidegate.systems.waiting_room.api.pages.routes import solve
 from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS
 
@@ -287,11 +287,11 @@ async def test_the_script_formats_waiting_times_like_the_server(site: RoomSite, 
         told = await page.evaluate(
             """async ([texts, language, pairs]) => {
                 const {wait} = await import(document.querySelector("script[type=module]").src);
-                return pairs.map(([soonest_s, latest_s]) => wait(texts, language, {soonest_s, latest_s}));
+                return pairs.map(([soonest_s, latest_s]) => wait_text(texts, language, {soonest_s, latest_s}));
             }""",
             [TEXTS[language], language, pairs],
         )
-        expected = [wait(language, Estimate(timedelta(seconds=a), timedelta(seconds=b))) for a, b in pairs]
+        expected = [wait_text(language, Estimate(timedelta(seconds=a), timedelta(seconds=b))) for a, b in pairs]
         assert told == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidegate.core.errors import ContractBroken
 from tidegate.systems.waiting_room import Estimate
 from tidegate.systems.waiting_room.api import pages
-from tidegate.systems.waiting_room.api.pages.durations import span, wait
+from tidegate.systems.waiting_room.api.pages.rendering import duration_text, wait_text
 from tidegate.systems.waiting_room.api.pages.texts import FORMS, LANGUAGES, TEXTS, Language, Text, language_of, say
 
 FOLDER = Path(pages.__file__).parent
@@ -102,7 +102,7 @@ def test_the_language_is_the_requested_one_or_the_best_of_the_browser(
 def test_a_duration_is_given_in_one_unit_and_rounded_down(seconds: float, english: str, korean: str):
     length = timedelta(seconds=seconds)
 
-    assert (span("en", length), span("ko", length)) == (english, korean)
+    assert (duration_text("en", length), duration_text("ko", length)) == (english, korean)
 
 
 @pytest.mark.parametrize(
@@ -126,16 +126,16 @@ def test_a_duration_is_given_in_one_unit_and_rounded_down(seconds: float, englis
 def test_a_wait_is_an_interval_as_precise_as_the_estimate(soonest: float, latest: float, english: str, korean: str):
     estimate = Estimate(timedelta(seconds=soonest), timedelta(seconds=latest))
 
-    assert (wait("en", estimate), wait("ko", estimate)) == (english, korean)
+    assert (wait_text("en", estimate), wait_text("ko", estimate)) == (english, korean)
 
 
 def test_an_unknown_wait_is_shown_as_unknown():
-    assert (wait("en", None), wait("ko", None)) == ("Not known yet", "계산 중")
+    assert (wait_text("en", None), wait_text("ko", None)) == ("Not known yet", "계산 중")
 
 
 @given(st.floats(0, 100_000), st.floats(1, 10))
 def test_the_interval_in_words_contains_the_estimate(soonest_s: float, factor: float):
-    told = wait("en", Estimate(timedelta(seconds=soonest_s), timedelta(seconds=soonest_s * factor)))
+    told = wait_text("en", Estimate(timedelta(seconds=soonest_s), timedelta(seconds=soonest_s * factor)))
     unit = 3600 if "hour" in told else 60
     numbers = [int(n) * unit for n in re.findall(r"\d+", told)]
 

@@ -16,7 +16,7 @@ from tidegate.systems.github.statistics.counts import (
     monday_of,
     week_name,
 )
-from tidegate.systems.github.statistics.global_statistics import DayRange, day_of, month_of, week_of
+from tidegate.systems.github.statistics.statistics import DayRange, day_of, month_of, week_of
 
 
 def days(*texts: str) -> list[int]:

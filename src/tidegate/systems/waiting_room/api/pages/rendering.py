@@ -1,4 +1,4 @@
-"""Renders the waiting page as HTML."""
+"""Renders the waiting page as HTML, with durations in words."""
 
 import math
 import re
@@ -13,11 +13,63 @@ from litestar import Response
 
 from tidegate.http.asgi import HttpResponse
 from tidegate.http.problems import ProblemType, RequestFailed
+from tidegate.systems.waiting_room import Estimate, Inside, RoomState
 from tidegate.systems.waiting_room import InLine as Waiting
-from tidegate.systems.waiting_room import Inside, RoomState
-from tidegate.systems.waiting_room.api.pages import durations, page_state
+from tidegate.systems.waiting_room.api.pages import page_state
 from tidegate.systems.waiting_room.api.pages.page_state import LIVE, PageState, PageView, again_s, progress, title_of
 from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES, TEXTS, Language, say
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_IN_HOURS_FROM_S = 90 * _MINUTE
+_FINE_MINUTES = 20
+"""Above this, minutes are rounded to multiples of five, because estimates are not more exact."""
+_LONGEST_HOURS = 12
+
+
+def duration_text(language: Language, length: timedelta) -> str:
+    """A duration in one unit, rounded down."""
+    seconds = max(0, math.floor(length.total_seconds()))
+    for unit, size, least in (("days", _DAY, 2 * _DAY), ("hours", _HOUR, 2 * _HOUR), ("minutes", _MINUTE, 2 * _MINUTE)):
+        if seconds >= least or (seconds == size and unit != "days"):
+            return say(language, unit, seconds // size)
+    return say(language, "seconds", seconds)
+
+
+def wait_text(language: Language, estimate: Estimate | None, *, is_paused: bool = False) -> str:
+    """The estimated wait as an interval, no more exact than the estimate.
+
+    `wait` in waiting.js does the same; a test compares them.
+    """
+    if is_paused:
+        return say(language, "wait.paused")
+    if estimate is None:
+        return say(language, "wait.unknown")
+    soonest_s, latest_s = estimate.soonest.total_seconds(), estimate.latest.total_seconds()
+    if latest_s < _MINUTE:
+        return say(language, "wait.moment")
+    if latest_s <= _IN_HOURS_FROM_S:
+        step = 5 if latest_s > _FINE_MINUTES * _MINUTE else 1
+        return _interval(language, "minutes", *_rounded(soonest_s / _MINUTE, latest_s / _MINUTE, step))
+    shortest, longest = _rounded(soonest_s / _HOUR, latest_s / _HOUR, 1)
+    if longest <= _LONGEST_HOURS:
+        return _interval(language, "hours", shortest, longest)
+    if shortest == 0:
+        return say(language, "wait.unknown")
+    return say(language, "wait.long", min(shortest, _LONGEST_HOURS))
+
+
+def _rounded(shortest: float, longest: float, step: int) -> tuple[int, int]:
+    """Round an interval outwards to whole steps."""
+    return math.floor(shortest / step) * step, math.ceil(longest / step) * step
+
+
+def _interval(language: Language, unit: str, shortest: int, longest: int) -> str:
+    if shortest == 0:
+        return say(language, f"wait.within.{unit}", longest)
+    if shortest == longest:
+        return say(language, f"wait.about.{unit}", longest)
+    return say(language, f"wait.between.{unit}", longest, **{"from": f"{shortest:,}"})
+
 
 FOLDER = "assets"
 _FILES = Path(__file__).with_name(FOLDER)
@@ -89,10 +141,10 @@ class PageRenderer:
             "title": title_of(view.room),
             "commitment": view.room.commitment,
             "entrance": plan.entrance,
-            "session": durations.span(language, plan.session),
-            "abandon_after": durations.span(language, plan.abandon_after),
+            "session": duration_text(language, plan.session),
+            "abandon_after": duration_text(language, plan.abandon_after),
             "opens_in_ms": view.opens_in_ms,
-            "opens_in": durations.span(language, timedelta(seconds=math.ceil(view.opens_in_ms / 1000))),
+            "opens_in": duration_text(language, timedelta(seconds=math.ceil(view.opens_in_ms / 1000))),
             "is_drawn": isinstance(view.standing, Waiting) and view.standing.place < 0,
             "is_paused": view.room.is_paused,
             **_waiting(view, language, start),
@@ -114,7 +166,7 @@ class PageRenderer:
         values = {
             "title": title,
             "heading": f"{state}.title",
-            "lead": say(language, f"{state}.lead", span=durations.span(language, span)),
+            "lead": say(language, f"{state}.lead", span=duration_text(language, span)),
             "hint": "",
             "can_join": False,
             "entrance": None,
@@ -205,14 +257,14 @@ def _waiting(view: PageView, language: Language, start: int | None) -> dict[str,
     return {
         "position": f"{position:,}",
         "progress": progress(start or position, position),
-        "estimate": durations.wait(language, view.estimate, is_paused=view.room.is_paused),
+        "estimate": wait_text(language, view.estimate, is_paused=view.room.is_paused),
         "behind": say(language, "waiting.people", behind) if behind > 0 else say(language, "waiting.none"),
     }
 
 
 def _inside(view: PageView, language: Language) -> dict[str, Any]:
     left_ms = view.standing.left_ms if isinstance(view.standing, Inside) else 0
-    return {"left_ms": left_ms, "left": durations.span(language, timedelta(milliseconds=left_ms))}
+    return {"left_ms": left_ms, "left": duration_text(language, timedelta(milliseconds=left_ms))}
 
 
 def _outside(view: PageView, language: Language) -> dict[str, Any]:
@@ -225,7 +277,7 @@ def _outside(view: PageView, language: Language) -> dict[str, Any]:
     hint = ""
     if state in (PageState.OVER, PageState.LAPSED, PageState.LEFT) and not view.can_join:
         hint = say(language, "again.closed" if view.room.state is RoomState.CLOSED else "again.shop")
-    span = durations.span(language, view.room.plan.abandon_after)
+    span = duration_text(language, view.room.plan.abandon_after)
     return {
         "heading": heading,
         "hint": hint,
