@@ -1,4 +1,4 @@
-"""Sources of the settings: known to the commands and to `tidegate up`, with stored credentials of their own."""
+"""Sources of settings and distributions: known to commands and `tidegate up`, with stored credentials of their own."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.servers.migrated import migrated_folder
 from tidegate.app import open_application
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.source import Subject
-from tidegate.engine.source_plugin import load_sources
+from tidegate.engine.source_plugin import GROUP, load_sources
 from tidegate.engine.system import OpenCollection
 from tidegate.settings import Settings
 
@@ -29,10 +29,17 @@ BOOKSHOP = "examples.own_source:BookshopSource"
 class Shell:
     """Runs commands of an installation that knows the bookshop."""
 
-    def __init__(self, data_dir: Path, url: str) -> None:
+    def __init__(self, data_dir: Path, url: str, *, installed: Path | None = None) -> None:
+        """The source is that of the distribution in `installed`, else that of the settings."""
         self._folder = data_dir.parent
-        settings = {"TIDEGATE_DATA_DIR": str(data_dir), "TIDEGATE_SOURCES": f'["{BOOKSHOP}"]', "BOOKSHOP_URL": url}
-        self._environment = {**os.environ, **settings, "PYTHONPATH": str(ROOT), "SHOP_TOKEN": Bookshop.TOKEN}
+        settings = {
+            "TIDEGATE_DATA_DIR": str(data_dir),
+            "BOOKSHOP_URL": url,
+            "PYTHONPATH": f"{ROOT}:{installed or ROOT}",
+        }
+        if installed is None:
+            settings["TIDEGATE_SOURCES"] = f'["{BOOKSHOP}"]'
+        self._environment = {**os.environ, **settings, "SHOP_TOKEN": Bookshop.TOKEN}
 
     async def tidegate(self, *arguments: str, **more: str) -> tuple[int, str]:
         """The exit code and everything that was printed."""
@@ -50,12 +57,25 @@ def commands_of_the_guide() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.text.splitlines() if line.startswith("tidegate ")]
 
 
-async def test_a_source_from_the_settings_is_collected_and_exported_by_commands(tmp_path: Path):
+def distribution_with_the_source(folder: Path) -> Path:
+    """A folder as an installer leaves it: metadata with an entry point of the group `tidegate.sources`."""
+    metadata = folder / "bookshop-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bookshop\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nbookshop = {BOOKSHOP}\n")
+    return folder
+
+
+@pytest.mark.parametrize("is_installed", [False, pytest.param(True, marks=pytest.mark.full)])
+async def test_a_source_of_the_settings_or_of_a_distribution_is_collected_and_exported_by_commands(
+    tmp_path: Path, *, is_installed: bool
+):
     shop = Bookshop({"maps": 12}, calls=100)
     runner, url = await serve(shop)
     data_dir = tmp_path / "data"
     data_dir.mkdir()
-    shell = Shell(await migrated_folder(data_dir), url)
+    installed = distribution_with_the_source(tmp_path / "installed") if is_installed else None
+    shell = Shell(await migrated_folder(data_dir), url, installed=installed)
 
     refused = await shell.tidegate("collect", "--source", "bokshop", "corner")
     assert refused[0] != 0
