@@ -13,7 +13,6 @@
     │       ├── ValkeyRefused   also a ValkeyUnavailable
     │       └── DatabaseRefused also a DatabaseUnavailable
     ├── ContractBroken          code and Lua, or code and schema, disagree
-    ├── LeaseTaken              another owner holds the lease for `remaining_ms` more
     ├── LeaseLost               the lease ended or passed to another owner
     ├── GrantVoid               the permit expired or was used: the call must not be made
     ├── TooManyWaiting          a queue of this process is full
@@ -156,14 +155,6 @@ class DatabaseRefused(ServerRefused, DatabaseUnavailable):
 
 class ContractBroken(TidegateError):
     """Two parts that must agree do not: a defect."""
-
-
-class LeaseTaken(TidegateError):
-    """Another owner holds the lease `name`, for at most `remaining_ms` more."""
-
-    def __init__(self, name: str, *, remaining_ms: int) -> None:
-        super().__init__(f"lease {name!r} is held by another owner for {remaining_ms} ms more")
-        self.name, self.remaining_ms = name, remaining_ms
 
 
 class LeaseLost(TidegateError):

@@ -27,7 +27,7 @@ class GithubWebhookSystem(System):
     name = "github_webhooks"
     requires = ("collection",)
     commands = {
-        "github": Command("tidegate.systems.github.webhooks.commands:app", "List deliveries of GitHub's webhooks.")
+        "github": Command("tidegate.systems.github.commands:webhooks_app", "List deliveries of GitHub's webhooks.")
     }
     sections = {"github_webhooks": "tidegate.systems.github.webhooks.settings:GithubWebhookSettings"}
 
