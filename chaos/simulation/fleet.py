@@ -400,8 +400,8 @@ class Fleet:
         waiting, _ = await self._gate.lengths()
         left = await self._valkey.execute("XLEN", self._stream.keys.stream)
         permits = await self._valkey.execute("HLEN", self._keys["permits"])
-        if waiting or left or permits > 1:  # one field counts the permits
-            self._broken.append(f"left in the gate: {waiting} waiting jobs, {left} messages, {permits - 1} permits")
+        if waiting or left or permits > 2:  # one field counts the permits, and one is padding
+            self._broken.append(f"left in the gate: {waiting} waiting jobs, {left} messages, {permits - 2} permits")
         self._broken += self._upstream.violations
         unfairness, bound_ms = max(map(self._unfairness, self._runs.values())), self._bound_ms()
         if unfairness > MOST_UNFAIR:

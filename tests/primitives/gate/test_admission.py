@@ -189,7 +189,7 @@ async def test_no_key_is_left_when_all_jobs_are_done(harness: GateHarness):
 
     for part in ("gate:waiting", "gate:jobs", "gate:due"):
         assert await harness.valkey.execute("EXISTS", harness.unit.key(part)) == 0, part
-    assert await harness.valkey.execute("HLEN", harness.unit.key("gate:permits")) == 1  # the counter
+    assert await harness.valkey.execute("HLEN", harness.unit.key("gate:permits")) == 2  # the counter and the padding
     assert await harness.valkey.execute("HLEN", harness.unit.key("gate:turns")) == 1  # the pool's turn
 
 
@@ -215,3 +215,10 @@ async def test_a_credential_belongs_to_one_pool(harness: GateHarness):
     await harness.enrol("token", pool="octocat")
     with pytest.raises(InvalidArgument, match="belongs to the pool 'octocat'"):
         await harness.enrol("token", pool="hubot")
+
+
+async def test_permits_are_stored_in_a_table_from_the_first_one(harness: GateHarness):
+    """The server scans a small hash for each field, and hundreds of calls may be in flight."""
+    await harness.enrol("one")
+
+    assert await harness.valkey.execute("OBJECT", "ENCODING", harness.unit.key("gate:permits")) == b"hashtable"

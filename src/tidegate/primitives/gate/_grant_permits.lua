@@ -41,16 +41,15 @@ local function affordable_jobs(gate, ranks, positions, units, credential, allowa
   return chosen, cost, nil
 end
 
--- Append a job with its permit to the stream.
-local function append_to_stream(gate, one, credential, permit, windows_ended)
+-- Append a job with its permit to the stream. Its request must be sent `by` a time.
+local function append_to_stream(gate, one, credential, permit, windows_ended, by)
   local record = one.record
-  local terms = credential .. '|' .. record[BUCKET] .. '|' .. record[COST]
+  local terms = credential .. '|' .. record[BUCKET] .. '|' .. digits_of(gate, record[COST])
   gate.granted[#gate.granted + 1] = permit
   gate.granted[#gate.granted + 1] = terms .. '|' .. one.job
   gate.dispatched_jobs[#gate.dispatched_jobs + 1] = one.job
   gate.dispatched_jobs[#gate.dispatched_jobs + 1] = permit
   terms = permit .. '|' .. terms .. '|' .. windows_ended
-  local by = string.format('%.0f', gate.now + SEND_WITHIN_MS)
   if record[PAYLOAD] == '' then
     redis.call('XADD', gate.keys.stream, '*', 'job', one.job, 'permit', terms, 'by', by)
   else
@@ -69,9 +68,10 @@ local function grant_permits(gate, name, calls, units, pool, bucket)
   for n, one in ipairs(chosen) do records[n], left[n] = one.record, one.position end
   read_turns(gate, records)
   local before = redis.call('HINCRBY', gate.keys.permits, '#', #chosen) - #chosen
+  local windows_ended, by = digits_of(gate, allowance.windows_ended), digits_of(gate, gate.now + SEND_WITHIN_MS)
   for n, one in ipairs(chosen) do
     leave_queue(gate, one.record, one.turn)
-    append_to_stream(gate, one, name, string.format('%d', before + n), allowance.windows_ended)
+    append_to_stream(gate, one, name, string.format('%d', before + n), windows_ended, by)
   end
   redis.call('ZREM', gate.keys.waiting, unpack(left))
   spend(gate, name, allowance, #chosen, cost)

@@ -10,6 +10,8 @@ local function open_gate(keys, now_ms)
     paces = {}, changed_paces = {}, unused = {},
     -- _queues.lua: field -> {turn, jobs}, record -> its two turns, ZADD and HSET arguments, owner -> its barred queues
     turns = {}, turns_of = {}, arrivals = {}, records = {}, barred_queues = {},
+    -- _queues.lua: number -> its digits
+    digits = {},
     -- _starved.lua: pool -> its starved buckets, pool -> its idle credentials
     starved = {}, idle = {},
     -- _dispatch.lua: buckets to dispatch and those done; pools with a call that ended, or without a free credential

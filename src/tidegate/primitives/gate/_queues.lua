@@ -15,6 +15,16 @@
 local POOL, BUCKET, PRIORITY, RUN, COST, AFFINITY, PAYLOAD, POSITION = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record
 local RECORD_BYTE = 0x98  -- a record begins with it (msgpack: an array of eight); a permit is digits
 
+-- The digits of a whole number. Lua converts numbers slowly, and a call converts the same few numbers for each job.
+local function digits_of(gate, number)
+  local digits = gate.digits[number]
+  if not digits then
+    digits = string.format('%.0f', number)
+    gate.digits[number] = digits
+  end
+  return digits
+end
+
 -- The record of a job from its value in `jobs`; nil where it does not wait.
 local function record_from(value)
   return value and string.byte(value) == RECORD_BYTE and cmsgpack.unpack(value) or nil
@@ -66,7 +76,7 @@ end
 local function read_turns(gate, records)
   local missing, turns = {}, gate.turns
   for _, record in ipairs(records) do
-    local base = record[POOL] .. '|' .. record[BUCKET] .. '|' .. record[PRIORITY]
+    local base = record[POOL] .. '|' .. record[BUCKET] .. '|' .. digits_of(gate, record[PRIORITY])
     local fields = {'T:' .. base, 'R:' .. base .. '|' .. record[RUN]}
     for n = 1, 2 do
       local turn = turns[fields[n]]
@@ -101,7 +111,7 @@ end
 
 local function place(gate, job, record, queue, rank)
   record[POSITION] = queue .. '|' .. rank
-  gate.arrivals[#gate.arrivals + 1] = 0
+  gate.arrivals[#gate.arrivals + 1] = '0'
   gate.arrivals[#gate.arrivals + 1] = record[POSITION]
   keep_record(gate, job, record)
 end
@@ -118,7 +128,8 @@ local function join_queue(gate, job, record)
     credential.bound = credential.bound + 1
     gate.changed[wanted] = true
   end
-  place(gate, job, record, queue, record[PRIORITY] .. '|' .. string.format('%012d', turn) .. '|' .. job)
+  local rank = digits_of(gate, record[PRIORITY]) .. '|' .. string.format('%012d', turn) .. '|' .. job
+  place(gate, job, record, queue, rank)
 end
 
 -- Count that a job no longer waits for the credential it wanted.

@@ -23,7 +23,12 @@ local function restored_calls()
   return at_ms and {{math.floor(tonumber(at_ms) / SLOT_MS), tonumber(calls)}} or {}
 end
 
+-- A small hash with short values only is a list that the server scans for each field, and `permits` has a field for each
+-- call in flight. One long value makes it a table.
+local PADDING = string.rep('-', 128)
+
 local gate = open_gate(keys, now_ms)
+redis.call('HSETNX', keys.permits, '~', PADDING)
 local state = read_state(gate, credential)
 if state and state.pool ~= '' and state.pool ~= pool then
   return {'elsewhere', state.pool, state.retired and 1 or 0}

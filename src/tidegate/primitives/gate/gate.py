@@ -327,7 +327,8 @@ class Gate:
 
     async def _free_lost_permits(self) -> int:
         """Permits are listed before messages: one without a message was lost, or was settled since."""
-        listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"]) if permit != b"#"]
+        listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"])]
+        listed = [permit for permit in listed if permit.isdecimal()]
         # Messages stay in the stream until they are settled, so this range also finds those that workers hold.
         alive = {fields[b"permit"].decode().partition("|")[0] async for fields in self._messages()}
         lost = [permit for permit in listed if permit not in alive]

@@ -38,7 +38,7 @@ local permits = #names > 0 and redis.call('HMGET', keys.permits, unpack(names)) 
 
 local messages, ended_jobs, ended_permits, seen = {}, {}, {}, {}
 for n, result in ipairs(results) do
-  local terms = result.credential .. '|' .. result.bucket .. '|' .. result.cost .. '|' .. result.job
+  local terms = result.credential .. '|' .. result.bucket .. '|' .. digits_of(gate, result.cost) .. '|' .. result.job
   local has_permit = permits[n] == terms and not seen[result.permit]
   seen[result.permit] = true
   local is_ours = (has_permit or is_message_of(result)) and redis.call('XACK', keys.stream, group, result.message) == 1
