@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -74,8 +75,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         for later runs; see `Listing`.
         """
         require_kind(kind)
-        for name, value in (("id", id), ("owner", owner), ("resource", resource)):
-            _require_text(name, value, LONGEST_TEXT)
+        _require_text("id", id, LONGEST_TEXT)
+        _require_shared_text("owner", owner, LONGEST_TEXT)
+        _require_shared_text("resource", resource, LONGEST_TEXT)
         require_not_negative("sweep", sweep)
         require_at_most("sweep", sweep, _LARGEST_NUMBER)
         encoded, text = _encoded(body)
@@ -141,12 +143,15 @@ def require_source(source: str) -> str:
 
 def require_kind(kind: str) -> str:
     """Return a valid kind of documents; raises `InvalidArgument` otherwise."""
-    return _require_text("kind", require_name("kind", kind), LONGEST_KIND)
+    return _require_shared_text("kind", require_name("kind", kind), LONGEST_KIND)
 
 
 def _encoded(body: Mapping[str, Any] | msgspec.Raw) -> tuple[bytes, str]:
     try:
-        encoded = _encoder.encode(body if isinstance(body, msgspec.Raw | dict) else dict(body))
+        if isinstance(body, msgspec.Raw):
+            encoded = bytes(body)
+        else:
+            encoded = _encoder.encode(body if isinstance(body, dict) else dict(body))
         text = encoded.decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgument("body", type(body).__name__, f"must be JSON: {error}") from None
@@ -176,3 +181,7 @@ def _require_text(name: str, value: str, longest: int) -> str:
     if not value.isprintable() or value[0] == " " or value[-1] == " ":
         raise InvalidArgument(name, value, "must be printable and not begin or end with a space")
     return value
+
+
+_require_shared_text = lru_cache(maxsize=1024)(_require_text)
+"""The same for texts that many documents have in common, such as all documents of a page."""
