@@ -30,5 +30,5 @@ async def open_site(stack: AsyncExitStack, settings: Settings) -> tuple[Site, Co
     context, systems = application.context, list(application.systems.values())
     binding, seats = stack.enter_context(Binding(settings.http)), ListenerLimit(settings.http.most_listeners)
     dashboard = open_dashboard(systems, seats)
-    service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
+    service = serve_systems(context, systems, binding, seats=seats, further=dashboard.api())
     return Site(binding, {"http": service, "dashboard": dashboard}), context.get(Collection)

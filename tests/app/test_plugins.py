@@ -111,7 +111,7 @@ async def main():
             dashboard = None
             if "collection" in application.systems:
                 from tidegate.dashboard import open_dashboard
-                dashboard = open_dashboard(systems, ListenerLimit(2))
+                dashboard = open_dashboard(systems, ListenerLimit(2)).api()
             service = serve_systems(application.context, systems, binding, further=dashboard)
             async with application.process(services={"http": service}).running():
                 print("opened", *application.systems)

@@ -234,7 +234,9 @@ async def _running(
 ) -> AsyncGenerator[Callable[[], None]]:
     seats = ListenerLimit(http.most_listeners)
     further = open_dashboard(systems, seats) if dashboard else None
-    service = serve_systems(parts, systems, binding, settings=http, seats=seats, further=further)
+    service = serve_systems(
+        parts, systems, binding, settings=http, seats=seats, further=None if further is None else further.api()
+    )
     services = {"http": service} if further is None else {"http": service, "dashboard": further}
     process = build_process(parts, systems[:3], works=works, services=services)
     task = asyncio.create_task(process.run())

@@ -50,7 +50,7 @@ async def unattended(folder: Path) -> AsyncGenerator[Unattended]:
         systems = [*opened, *[await stack.enter_async_context(each) for each in others]]
         further = open_dashboard(systems, seats)
         binding = stack.enter_context(Binding(settings.http))
-        service = serve_systems(parts, systems, binding, seats=seats, further=further)
+        service = serve_systems(parts, systems, binding, seats=seats, further=further.api())
         session = await stack.enter_async_context(aiohttp.ClientSession())
         stopping = asyncio.Event()
         running = asyncio.create_task(service.run(stopping))

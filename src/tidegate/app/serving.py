@@ -1,7 +1,6 @@
 """Assembles the HTTP server of a process: routes of its systems, sessions, health and metrics."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from litestar.handlers import HTTPRouteHandler
 
@@ -18,18 +17,6 @@ from tidegate.storage.valkey import Valkey
 from tidegate.system import Api, Context, HttpContext, OpenSystem
 
 
-class HttpExtension(Protocol):
-    """Routes that do not belong to a system: the dashboard."""
-
-    def routes(self) -> Sequence[HTTPRouteHandler]:
-        """The routes of the extension."""
-        ...
-
-    def close(self) -> None:
-        """End all event streams, because the server stops."""
-        ...
-
-
 def serve_systems(
     context: Context,
     systems: Sequence[OpenSystem],
@@ -37,13 +24,13 @@ def serve_systems(
     *,
     settings: HttpSettings | None = None,
     seats: ListenerLimit | None = None,
-    further: HttpExtension | None = None,
+    further: Api | None = None,
 ) -> HttpService:
-    """The HTTP service for all `systems` and the `further` routes; their event streams share the `seats`."""
+    """The HTTP service for `systems` and `further` routes (the dashboard's); their event streams share the `seats`."""
     http = http_context(settings or context.settings.http, context.valkey, context.database, seats)
     apis = [system.api(http) for system in systems]
     if further is not None:
-        apis.append(Api(routes=further.routes(), close=further.close))
+        apis.append(further)
     apis.append(Api(routes=[*SessionRoutes(http.access).routes(), *_operations(context, systems, http.settings)]))
     return serve_apis(apis, http, binding)
 

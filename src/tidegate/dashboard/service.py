@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from litestar.handlers import HTTPRouteHandler
-
 from tidegate.dashboard.dead_letters import GroupedDeadLetters
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes, Readers
 from tidegate.engine.system import OpenCollection
 from tidegate.http.events import ListenerLimit
-from tidegate.system import OpenSystem
+from tidegate.system import Api, OpenSystem
 
 
 class Dashboard:
@@ -20,13 +18,9 @@ class Dashboard:
     def __init__(self, readers: Readers, hub: Hub, groups: GroupedDeadLetters) -> None:
         self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files(), groups)
 
-    def routes(self) -> Sequence[HTTPRouteHandler]:
-        """See `tidegate.app.serving.Further`."""
-        return self._routes.routes()
-
-    def close(self) -> None:
-        """See `tidegate.app.serving.Further`."""
-        self._routes.close()
+    def api(self) -> Api:
+        """The routes of the dashboard, and what ends their event streams."""
+        return Api(routes=self._routes.routes(), close=self._routes.close)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `tidegate.runtime.service.Service`."""

@@ -190,7 +190,7 @@ def _services(role: ProcessRole, application: Application, binding: Binding | No
     from tidegate.dashboard import open_dashboard
 
     dashboard = open_dashboard(systems, seats)
-    service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
+    service = serve_systems(context, systems, binding, seats=seats, further=dashboard.api())
     return {"http": service, "dashboard": dashboard}
 
 
