@@ -67,7 +67,7 @@ async def measure() -> Section:
                 async with disturbance():
                     await deployment.phase(beside)
                 await asyncio.sleep(PAUSE_S)
-            figures += [_figure(name, column, without[column], beside[column]) for column in COLUMNS]
+            figures += [compared(name, column, without[column], beside[column]) for column in COLUMNS]
     return Section(
         "Interference",
         figures,
@@ -82,7 +82,8 @@ async def measure() -> Section:
     )
 
 
-def _figure(disturbance: str, column: str, without: list[float], beside: list[float]) -> Figure:
+def compared(disturbance: str, column: str, without: list[float], beside: list[float]) -> Figure:
+    """The times without and beside a disturbance, and whether they are much longer beside it."""
     halves = [(percentile(sorted(each), 0.5), percentile(sorted(each), 0.99)) for each in (without, beside) if each]
     if len(halves) < 2:
         return Figure(f"{disturbance}: {column}", "no answer", "median not much longer", False)
