@@ -42,8 +42,8 @@ _NOTE = (
 _FRAME = re.compile(
     r'<title>([^<]*) \([\d,]+ samples, [\d.]+%\)</title><rect [^>]*y="(\d+)"[^>]*fg:x="(\d+)" fg:w="(\d+)"'
 )
-_NO_WORK = ("all", "thread (", "_worker (concurrent/futures/thread.py")
-"""The root, the names of threads, and a thread that waits for work, which py-spy takes for a running one."""
+_NO_WORK = ("all", "thread (", "_worker (concurrent/futures/thread.py", "GuardedServer._listen (")
+"""The root, the names of threads, and threads that wait for work or for a server, which py-spy takes for running."""
 _LINE = re.compile(r":\d+\)$")
 """The line of a function in which a sample was taken."""
 
