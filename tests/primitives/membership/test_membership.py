@@ -1,12 +1,16 @@
+import asyncio
+import gc
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from tests.waiting import patience, until_due
 from tidegate.core.clock import ManualClock, monotonic_ms
-from tidegate.core.errors import InvalidArgument, LeaseLost
+from tidegate.core.errors import InvalidArgument, LeaseLost, ValkeyUnavailable
+from tidegate.primitives import membership
 from tidegate.primitives.membership import Expiry, Member, Membership, MembershipKeys, MembershipSettings
 from tidegate.storage.valkey import Unit, Valkey
 
@@ -297,3 +301,23 @@ async def test_the_timekeeper_is_woken_when_a_process_is_declared_dead(
     await us.declare_dead("them")
 
     assert await valkey.execute("LLEN", MembershipKeys(valkey.unit("house")).wake) == 1
+
+
+async def test_attempts_that_fail_when_another_one_succeeds_are_not_logged():
+    started, unhandled = list[int](), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    all_started = asyncio.Event()
+
+    async def attempt() -> int:
+        number = len(started)
+        started.append(number)
+        if len(started) == 20:
+            all_started.set()
+        await all_started.wait()
+        if number == 0:
+            return number
+        raise ValkeyUnavailable("away")
+
+    assert await membership._first_result(attempt, every_s=0.001) == 0  # pyright: ignore[reportPrivateUsage]
+    gc.collect()
+    assert unhandled == []

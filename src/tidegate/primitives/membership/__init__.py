@@ -293,8 +293,10 @@ async def _first_result(attempt: Callable[[], Awaitable[T]], *, every_s: float) 
             next_at = loop.time() + every_s
             while running and (left_s := next_at - loop.time()) > 0:
                 ended, running = await asyncio.wait(running, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-                for one in ended:
-                    if (error := one.exception()) is None:
+                # All of them are read: an error that is not would be logged with its traceback.
+                errors = [(one, one.exception()) for one in ended]
+                for one, error in errors:
+                    if error is None:
                         return one.result()
                     failed.append(error)
             if not running:
