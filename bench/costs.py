@@ -37,7 +37,7 @@ class Costs:
         """What a job costs, in words."""
         servers = f" + {self.sql_us:.0f} (SQL)" if self.sql_us else ""
         log = f", {self.wal_bytes:,.0f} B of log" if self.wal_bytes else ""
-        return f"{self.client_us:.0f} µs of our CPU{servers} + {self.valkey_us:.0f} (Valkey){log}"
+        return f"{self.client_us:.0f} µs of client CPU{servers} + {self.valkey_us:.0f} (Valkey){log}"
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name} {getattr(self, field.name):,.3f}" for field in fields(self))

@@ -132,7 +132,7 @@ async def measure() -> Section:
         "Crawl",
         figures,
         f"{PRODUCTS:,} products with {_STAGES} documents each, and their listings; {IDENTITIES} identities; {CORES} "
-        f"cores for everybody, simulator included; the better of {TURNS} turns each. Scrapy at its best: {tuning}.",
+        f"cores for all processes, simulator included; the better of {TURNS} turns each. Scrapy tuned: {tuning}.",
     )
 
 

@@ -61,7 +61,7 @@ ADDRESSES: Mapping[str, Sequence[str]] = {
         f"/v1/runs/{large.RUNS}/jobs?state=succeeded&after={_JOB - 5000}&limit=500",
         f"/v1/runs/{large.RUNS}/jobs?state=failed&state=ready&state=running",
     ),
-    "a job, and who worked on it": (f"/v1/jobs/{_JOB}", f"/v1/jobs/{_JOB}/executions"),
+    "a job with its executions": (f"/v1/jobs/{_JOB}", f"/v1/jobs/{_JOB}/executions"),
     "overview, runtime, dead letters counted": ("/v1/overview", "/v1/runtime", "/v1/overview/dead"),
     "quotas, credentials, schedules": (
         "/v1/quotas",

@@ -14,22 +14,22 @@ SMALLER = 400
 
 OTHERS: dict[str, tuple[Population, float]] = {
     "half of the calls": (Population(subjects=SMALLER), 0.5),
-    "readers do not care what changes (correlation 0)": (Population(subjects=SMALLER, correlation=0.0), 1.0),
-    "readers want what changes (correlation 0.9)": (Population(subjects=SMALLER, correlation=0.9), 1.0),
-    "changes like clockwork": (Population(subjects=SMALLER, habit=Habit.REGULAR), 1.0),
+    "reads and changes are independent (correlation 0)": (Population(subjects=SMALLER, correlation=0.0), 1.0),
+    "readers read what changes (correlation 0.9)": (Population(subjects=SMALLER, correlation=0.9), 1.0),
+    "changes at regular intervals": (Population(subjects=SMALLER, habit=Habit.REGULAR), 1.0),
     "all change equally often": (Population(subjects=SMALLER, change_spread=0.05), 1.0),
     "most change 20 times a day": (Population(subjects=SMALLER, changes=20.0), 1.0),
 }
 NOTE = f"""Staleness is the share of time in which a copy differs from the upstream's, as a mean over all subjects; "by
-reader" weighs a subject by how often it is read. Age is for how long, on average, what a copy lacks has been there to
-be seen. Population: {STATED.subjects} subjects; changes a day log-normal around {STATED.changes:g} (sigma
-{STATED.change_spread:g}), reads a day around {STATED.reads:g} (sigma {STATED.read_spread:g}), correlated by
+reader" weighs a subject by how often it is read. Age is the mean time for which a change that a copy lacks has
+been available upstream. Population: {STATED.subjects} subjects; changes a day log-normal around {STATED.changes:g}
+(sigma {STATED.change_spread:g}), reads a day around {STATED.reads:g} (sigma {STATED.read_spread:g}), correlated by
 {STATED.correlation:g}; a week to learn, a week that counts; seeds {SEEDS[0]} to {SEEDS[-1]}, elsewhere {FEW_SEEDS[0]}
-to {FEW_SEEDS[-1]}. Each policy has as many calls as the tiers made. "Uniform" checks everybody equally often: it does
-about as well by subject, since most of what the tiers lose they lose by visiting the few that are read twenty-four
-times as often as the rest; but its readers fare worst. Learned rates do not win by subject over uniform where all
-change equally often, for then there is nothing to learn, nor where most change too often for the budget, for then
-nobody can keep them fresh, and readers of these are better served by tiers. With half of the calls the gain is small.
+to {FEW_SEEDS[-1]}. Each policy has as many calls as the tiers made. "Uniform" checks all subjects equally often: by
+subject it is about as good, since the loss of the tiers comes mostly from checking the few subjects that are read often
+twenty-four times as often as the rest; by reader it is the worst. By subject, learned rates are not better than uniform
+if all subjects change equally often (there is nothing to learn) or if most change too often for the budget (they cannot
+be kept fresh, and tiers serve their readers better). With half of the calls the gain is small.
 Refreshes that readers cause are left out."""
 
 

@@ -45,7 +45,7 @@ class Habit(StrEnum):
     """How changes follow each other."""
 
     POISSON = "poisson"  # whenever they like: the next is no more likely because the last was long ago
-    REGULAR = "regular"  # like clockwork
+    REGULAR = "regular"  # at regular intervals
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,10 +69,10 @@ async def measure() -> Section:
                 percentile(took_s, 0.99) <= WITHIN_S and not missed,
             ),
             Figure("CPU of that process meanwhile", f"{share:.0%} of one core", f"< {CPU:.0%}", share < CPU),
-            Figure("events sent; moves that somebody did not see", f"{events:,}; {missed}", "0 unseen", not missed),
+            Figure("events sent; moves that a watcher missed", f"{events:,}; {missed}", "0 unseen", not missed),
             Figure("memory of that process for each watcher", f"{per_watcher / 1024:.0f} KB"),
         ],
-        f"Over HTTP, one connection each; {AHEAD} people ahead give up, {AHEAD // MOVES} at a time.",
+        f"Over HTTP, one connection each; {AHEAD} visitors ahead leave, {AHEAD // MOVES} at a time.",
     )
 
 

@@ -251,7 +251,7 @@ def _figures(called: str, level: Level) -> list[Figure]:
             read_ms < 20 and not told.refused,
         ),
         Figure(
-            f"{called}: {len(told.refreshes_s):,} HIGH refreshes, from the read to the news, p50 / p95",
+            f"{called}: {len(told.refreshes_s):,} HIGH refreshes, from the read to the notification, p50 / p95",
             f"{percentile(told.refreshes_s, 0.5):.2f} / {done_s:.2f} s",
             "p95 < 3 s",
             done_s < 3 and not told.unanswered,

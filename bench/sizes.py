@@ -32,7 +32,7 @@ async def measure() -> Section:
         kept = sum(each.stat().st_size for each in Path(folder).rglob("*.aof*"))
     figures = [
         Figure("Valkey: memory for each waiting job", f"{memory / JOBS:.0f} bytes"),
-        Figure("Valkey: append-only file for each, before it is written anew", f"{kept / JOBS:.0f} bytes"),
+        Figure("Valkey: append-only file for each, before it is rewritten", f"{kept / JOBS:.0f} bytes"),
         Figure("SQLite: file for each job, indexes included", f"{stored / JOBS:.0f} bytes"),
     ]
     return Section("Sizes", figures, _NOTE)

@@ -67,7 +67,7 @@ UNIT_COSTS = {
     "refresh_worker": UnitCost(
         "a refresh of 300 KB: CPU of worker and server process",
         "Service level",
-        "PostgreSQL: our CPU for each refresh, with planning, reads and all",
+        "PostgreSQL: CPU of all Tidegate processes per refresh, planning and reads included",
         "ms",
     ),
     "refresh_valkey": UnitCost(
@@ -90,10 +90,10 @@ UNIT_COSTS = {
         "a visitor asks for the place: CPU", "Room requests", "tidegate: places", "µs", r"([\d.]+) µs of its CPU"
     ),
     "visitor_memory": UnitCost(
-        "a visitor in line: Valkey memory", "Waiting room", "memory per person in line, everything included", "bytes"
+        "a visitor in line: Valkey memory", "Waiting room", "memory per visitor in line, everything included", "bytes"
     ),
     "join_valkey": UnitCost(
-        "joins by one Valkey server", "Waiting room", "join, 1,000,000 people, by the server's CPU time", "per s"
+        "joins by one Valkey server", "Waiting room", "join, 1,000,000 visitors, by the server's CPU time", "per s"
     ),
     "watcher_memory": UnitCost(
         "a visitor with an event stream: memory", "Room watchers", "memory of that process for each watcher", "KB"

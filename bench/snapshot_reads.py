@@ -244,7 +244,7 @@ def _section(best: dict[str, Speed], half: float, calm: Seen, full: Seen) -> Sec
         "Snapshot reads",
         figures,
         f"{SUBJECTS:,} subjects of 17 KB, {LINES} connections, one process each, the best of {TURNS} turns. nginx "
-        "stands before our server with `proxy_cache`, and serves what is stale while it asks again.",
+        "with `proxy_cache` is in front of the Tidegate server, and serves stale copies while it updates them.",
     )
 
 

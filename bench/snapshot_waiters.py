@@ -125,7 +125,7 @@ async def measure() -> Section:
                 calls == 1 and not refused,
             ),
             Figure(
-                f"{HERD:,} who wait, from the commit to the answer, p50 / p99: best of {HERD_ROUNDS} rounds",
+                f"{HERD:,} waiting readers, from the commit to the answer, p50 / p99: best of {HERD_ROUNDS} rounds",
                 _told(best_ms),
                 f"p99 ≤ {P99_MS:.0f} ms",
                 _p99(best_ms) <= P99_MS,
@@ -133,7 +133,7 @@ async def measure() -> Section:
             Figure("the same, median of the p99", f"{sorted(map(_p99, herds_ms))[HERD_ROUNDS // 2]:.1f} ms"),
             Figure("CPU of the processes for each of these, with its connection and its request", f"{cpu_us:.0f} µs"),
             Figure(
-                f"{FEW} who wait for a subject, {ROUNDS} times, from the commit to the answer, p50 / p99",
+                f"{FEW} waiting readers of a subject, {ROUNDS} times, from the commit to the answer, p50 / p99",
                 _told(sorted(chain.from_iterable(few_ms))),
             ),
         ],

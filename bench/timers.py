@@ -63,7 +63,7 @@ async def measure() -> Section:
     late = found.promoted
     figures = [
         Figure(f"due → promoted, {found.timers:,} timers", late.in_words(), "p99 ≤ 5 ms", late.p99 <= 5),
-        Figure("due → in the reader's hand", found.received.in_words()),
+        Figure("due → received by the reader", found.received.in_words()),
         Figure("promoted early", str(late.early), "0", late.early == 0),
     ]
     return Section("Timers", figures, f"Random due times within {OVER.total_seconds():.0f} s, one keeper, one reader.")

@@ -39,7 +39,7 @@ async def measure() -> Section:
     p99 = looks_ms[int(len(looks_ms) * 0.99)]
     figures = [
         Figure(
-            f"join, {PEOPLE:,} people, by the server's CPU time",
+            f"join, {PEOPLE:,} visitors, by the server's CPU time",
             f"{rate:,.0f}/s",
             f"≥ {JOINS_PER_S:,}/s",
             rate >= JOINS_PER_S,
@@ -48,12 +48,12 @@ async def measure() -> Section:
         Figure("position among them, median", f"{looks_ms[len(looks_ms) // 2]:.2f} ms"),
         Figure("position among them, p99", f"{p99:.2f} ms", f"≤ {POSITION_MS:.0f} ms", p99 <= POSITION_MS),
         Figure(
-            "memory per person in line, everything included",
+            "memory per visitor in line, everything included",
             f"{per_head:.0f} bytes",
             f"≤ {BYTES} bytes",
             per_head <= BYTES,
         ),
-        Figure("let 100 in: script, transaction on SQLite, script", f"{admit_ms:.1f} ms"),
+        Figure("admit 100: script, transaction on SQLite, script", f"{admit_ms:.1f} ms"),
     ]
     return Section("Waiting room", figures, "Names of 12 characters; append-only file as embedded.")
 

@@ -155,7 +155,7 @@ def _section(alone: Sequence[Measured], watched: Sequence[Measured], seen: Seen)
     return Section(
         "Dashboard watchers",
         [
-            Figure(f"nobody watches: {JOBS:,} jobs, SQLite", _told(alone)),
+            Figure(f"without watchers: {JOBS:,} jobs, SQLite", _told(alone)),
             Figure(f"{BROWSERS} browsers watch", _told(watched)),
             Figure("CPU of a job, more", f"{cpu:+.1%}", f"< {MOST_LOST:.0%}", cpu < MOST_LOST),
             Figure("jobs/s, fewer", f"{rate:+.1%}", f"< {MOST_LOST:.0%}", rate < MOST_LOST),
@@ -167,4 +167,4 @@ def _section(alone: Sequence[Measured], watched: Sequence[Measured], seen: Seen)
 
 def _told(runs: Sequence[Measured]) -> str:
     rates, cpu = [run.rate for run in runs], statistics.median(run.cpu_us for run in runs)
-    return f"{statistics.median(rates):,.0f} jobs/s (best {max(rates):,.0f}), {cpu:.1f} µs of our CPU each"
+    return f"{statistics.median(rates):,.0f} jobs/s (best {max(rates):,.0f}), {cpu:.1f} µs of process CPU each"

@@ -15,7 +15,7 @@ _HEAD = f"""# Metrics
 {MADE}
 
 They are at `/metrics` of every process that answers over HTTP, in the format of Prometheus; how to use them is in
-[run it as a service](../guides/http.md#health-and-figures).
+[run it as a service](../guides/http.md#health-and-metrics).
 
 A counter has `_total` at its end. A histogram is three: `_bucket` (with the label `le`), `_sum` and `_count`.
 Counters and histograms are those of one process, so add them up; a gauge that tells of the whole deployment is the
