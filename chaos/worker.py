@@ -33,7 +33,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
         pause = timedelta(milliseconds=order.first_pause_ms)
         job_results._ASK_AGAIN = pause  # pyright: ignore[reportPrivateUsage]
         staging._REST = pause  # pyright: ignore[reportPrivateUsage]
-        scripts.FIRST_LOOK = pause
+        scripts.FIRST_CHECK = pause
     if order.drain_s is not None:
         Supervisor.__init__.__kwdefaults__ = {"drain_within": timedelta(seconds=order.drain_s), "restarts": None}
     return uvloop.run(_work(order, lifeline, say))

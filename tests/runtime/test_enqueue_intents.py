@@ -9,14 +9,14 @@ from tidegate.storage.valkey import Valkey
 async def test_an_expired_enqueue_intent_is_reported_and_a_confirmed_one_is_not(valkey: Valkey, clock: ManualClock):
     told: list[str] = []
     unit = valkey.unit("all")
-    promises = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
-    promised = EnqueueIntentMonitor(promises, tell=[lambda: told.append("look")])
+    intents = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = EnqueueIntentMonitor(intents, tell=[lambda: told.append("look")])
     assert await promised.fire() is None
 
-    await promises.record()
-    kept = await promises.record(look_after=timedelta(seconds=5))
+    await intents.record()
+    kept = await intents.record(check_after=timedelta(seconds=5))
     assert await promised.fire() == 5_000
-    await promises.confirm(kept)
+    await intents.confirm(kept)
     clock.advance(timedelta(seconds=9))
     assert await promised.fire() == 1_000
     assert told == []
@@ -30,10 +30,10 @@ async def test_many_expired_enqueue_intents_cause_few_recoveries(valkey: Valkey,
     """A database that refuses for ten seconds leaves a promise for each attempt to begin a run."""
     recoveries: list[str] = []
     unit = valkey.unit("many")
-    promises = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
-    promised = EnqueueIntentMonitor(promises, tell=[lambda: recoveries.append("recover")])
+    intents = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
+    promised = EnqueueIntentMonitor(intents, tell=[lambda: recoveries.append("recover")])
     for _ in range(100):
-        await promises.record()
+        await intents.record()
         clock.advance(timedelta(milliseconds=100))
     for _ in range(200):
         await promised.fire()

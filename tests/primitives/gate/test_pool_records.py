@@ -153,9 +153,9 @@ async def test_invalid_arguments_are_refused(harness: GateHarness):
 
 
 async def test_a_confirmed_enqueue_intent_is_not_checked(harness: GateHarness):
-    promise = await harness.gate.intents.record()
+    intent = await harness.gate.intents.record()
     assert await harness.gate.intents.expired() == (0, 10_000)
-    await harness.gate.intents.confirm(promise)
+    await harness.gate.intents.confirm(intent)
     harness.advance(minutes=1)
     assert await harness.gate.intents.expired() == (0, None)
 
@@ -163,12 +163,12 @@ async def test_a_confirmed_enqueue_intent_is_not_checked(harness: GateHarness):
 async def test_an_unconfirmed_enqueue_intent_is_checked_at_growing_intervals_and_then_dropped(harness: GateHarness):
     """Whoever made it may only be slow, and commit after the first look."""
     await harness.gate.intents.record()
-    looks, waited_ms = 0, 0
+    checks, waited_ms = 0, 0
     while (next_in_ms := (await harness.gate.intents.expired())[1]) is not None:
         harness.advance(milliseconds=next_in_ms)
         waited_ms += next_in_ms
-        looks += 1
-    assert looks == 6
+        checks += 1
+    assert checks == 6
     assert timedelta(milliseconds=waited_ms) == timedelta(seconds=10 + 10 + 20 + 40 + 80 + 160)
 
 
@@ -180,5 +180,5 @@ async def test_an_enqueue_intent_wakes_the_timekeeper_when_it_would_sleep_too_lo
     assert await rung()
     await harness.gate.intents.record()
     assert not await rung(), "it comes due later"
-    await harness.gate.intents.record(look_after=timedelta(seconds=1))
+    await harness.gate.intents.record(check_after=timedelta(seconds=1))
     assert await rung()

@@ -51,9 +51,9 @@ def epoch_key(unit: Unit) -> Key:
     return unit.key("gate:epoch")
 
 
-def promise_keys(unit: Unit) -> tuple[Key, Key]:
+def intent_keys(unit: Unit) -> tuple[Key, Key]:
     """The keys of enqueue intents: their expiry, and the number of checks of each."""
-    return unit.key("gate:promises"), unit.key("gate:looks")
+    return unit.key("gate:intents"), unit.key("gate:intent_checks")
 
 
 @lua_script("enqueue.lua")
@@ -193,20 +193,20 @@ async def confirm_permits(
     ...
 
 
-FIRST_LOOK = timedelta(seconds=10)
-_MOST_LOOKS = 6
+FIRST_CHECK = timedelta(seconds=10)
+_MOST_CHECKS = 6
 """The pause doubles each time, so the last check is five minutes after the intent: no commit takes that long."""
 
 
 @lua_script("record_intent.lua")
-async def _promise(
-    valkey: Valkey, *, promises: Key, wake: Key, promise: str, look_ms: int, now_ms: int | None
+async def _record_intent(
+    valkey: Valkey, *, intents: Key, wake: Key, intent: str, check_ms: int, now_ms: int | None
 ) -> int: ...
 
 
 @lua_script("expired_intents.lua")
-async def _broken(
-    valkey: Valkey, *, promises: Key, looks: Key, first_ms: int, most: int, now_ms: int | None
+async def _expired_intents(
+    valkey: Valkey, *, intents: Key, checks: Key, first_ms: int, most: int, now_ms: int | None
 ) -> list[int]: ...
 
 
@@ -215,33 +215,33 @@ class EnqueueIntents:
 
     def __init__(self, valkey: Valkey, unit: Unit, *, wake: Key, clock: Clock) -> None:
         self._valkey, self._wake, self._clock = valkey, wake, clock
-        self._promises, self._looks = promise_keys(unit)
+        self._intents, self._checks = intent_keys(unit)
 
-    async def record(self, look_after: timedelta | None = None) -> str:
+    async def record(self, check_after: timedelta | None = None) -> str:
         """Record that jobs are committed next. Without a confirmation, recovery runs after `look_after`."""
-        promise, look_ms = new_id(), milliseconds(FIRST_LOOK if look_after is None else look_after)
-        await _promise(
+        intent, check_ms = new_id(), milliseconds(FIRST_CHECK if check_after is None else check_after)
+        await _record_intent(
             self._valkey,
-            promises=self._promises,
+            intents=self._intents,
             wake=self._wake,
-            promise=promise,
-            look_ms=look_ms,
+            intent=intent,
+            check_ms=check_ms,
             now_ms=self._clock.pinned_ms,
         )
-        return promise
+        return intent
 
-    async def confirm(self, promise: str) -> None:
+    async def confirm(self, intent: str) -> None:
         """Remove an intent: its jobs were enqueued, or never committed."""
-        await self._valkey.pipeline([("ZREM", self._promises, promise), ("HDEL", self._looks, promise)])
+        await self._valkey.pipeline([("ZREM", self._intents, intent), ("HDEL", self._checks, intent)])
 
     async def expired(self) -> tuple[int, int | None]:
         """Return the number of expired intents, and the ms until the next one expires; None if there are no others."""
-        due, next_in_ms = await _broken(
+        due, next_in_ms = await _expired_intents(
             self._valkey,
-            promises=self._promises,
-            looks=self._looks,
-            first_ms=milliseconds(FIRST_LOOK),
-            most=_MOST_LOOKS,
+            intents=self._intents,
+            checks=self._checks,
+            first_ms=milliseconds(FIRST_CHECK),
+            most=_MOST_CHECKS,
             now_ms=self._clock.pinned_ms,
         )
         return due, next_in_ms if next_in_ms >= 0 else None
