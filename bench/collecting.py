@@ -1,6 +1,6 @@
 """`tidegate collect` of small repositories: the first run, and the same again when nothing changed.
 
-There is little to collect, so what is measured is the start of the command, the enrolment of the token, the first
+There is little to collect, so what is measured is the start of the command, the registration of the token, the first
 answers, and the end. The command runs as a user runs it: on SQLite and the embedded server.
 
     .venv/bin/python -m bench.collecting --turns 5 [--with OTHER/.venv/bin/tidegate]

@@ -179,7 +179,7 @@ async def _let_jobs_wait(collection: SourceCell) -> None:
     """What would be at the gate."""
     gate = collection.parts.gate
     for number in range(large.CREDENTIALS):
-        await gate.enrol(f"account-{number}", pool=f"pool-{number % 30}")
+        await gate.register(f"account-{number}", pool=f"pool-{number % 30}")
     waiting = [Job(job=f"j{number}", pool=f"pool-{number % 30}", run=f"r{number % 200}") for number in range(10_000)]
     await gate.enqueue(waiting)
 

@@ -147,15 +147,15 @@ async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> C
         source, ended = NoNetwork(jobs), asyncio.Event()
         ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
-        async def enrol() -> None:
-            await parts.gate.enrol("token", pool="pool", limits=LIMITS)
+        async def register() -> None:
+            await parts.gate.register("token", pool="pool", limits=LIMITS)
 
         async def note_end(run: Run) -> None:
             assert (run.succeeded_jobs, run.total_jobs) == (source.total, source.total), run
             ended.set()
 
         collector = Collector(
-            ground, [source], caller=source, secrets=source, enrol_credentials=enrol, finalizers=[note_end]
+            ground, [source], caller=source, secrets=source, register_credentials=register, finalizers=[note_end]
         )
         process = build_process(
             parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}

@@ -111,15 +111,15 @@ async def measure() -> Section:
         async with open_context(Settings(data_dir=Path(folder))) as parts:
             source, ended = LargeAndSmall(), Ended()
 
-            async def enrol() -> None:
-                await parts.gate.enrol("token", pool="pool", limits=LIMITS)
+            async def register() -> None:
+                await parts.gate.register("token", pool="pool", limits=LIMITS)
 
             collector = Collector(
                 CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
                 [source],
                 caller=source,
                 secrets=source,
-                enrol_credentials=enrol,
+                register_credentials=register,
                 finalizers=[ended.note],
             )
             process = build_process(

@@ -42,7 +42,7 @@ async def _rate(url: str, lanes: int) -> float:
     stream = Stream(valkey, unit, "jobs")
     group = stream.settings.group
     gate = Gate(valkey, unit, stream=stream.keys.stream, group=group, wake=unit.key("wake"))
-    await gate.enrol("token", pool="pool", limits=LIMITS)
+    await gate.register("token", pool="pool", limits=LIMITS)
     # Named as collection names them: by their numbers in SQL.
     jobs = [Job(job=str(1_000_000 + n), pool="pool", run=str(n % lanes)) for n in range(JOBS)]
     began = time.perf_counter()

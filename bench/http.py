@@ -147,9 +147,9 @@ async def _tidegate(url: str, upstream: str) -> Measured:
             source, ended = Pages(upstream), asyncio.Event()
             documents = SqlDocuments(parts.database)
 
-            async def enrol() -> None:
+            async def register() -> None:
                 limits = LIMITS.model_copy(update={"concurrency": AT_ONCE})
-                await parts.gate.enrol("token", pool="pool", limits=limits)
+                await parts.gate.register("token", pool="pool", limits=limits)
 
             async def note_end(run: Run) -> None:
                 assert run.succeeded_jobs == run.total_jobs == PAGES + PAGES // PER_LIST, run
@@ -160,7 +160,7 @@ async def _tidegate(url: str, upstream: str) -> Measured:
                 [source],
                 caller=client,
                 secrets=source,
-                enrol_credentials=enrol,
+                register_credentials=register,
                 finalizers=[note_end],
             )
             process = build_process(

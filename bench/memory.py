@@ -77,10 +77,10 @@ async def _work(folder: Path) -> list[Sample]:
         source = NoNetwork(JOBS)
         ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
 
-        async def enrol() -> None:
-            await parts.gate.enrol("token", pool="pool", limits=LIMITS)
+        async def register() -> None:
+            await parts.gate.register("token", pool="pool", limits=LIMITS)
 
-        collector = Collector(ground, [source], caller=source, secrets=source, enrol_credentials=enrol)
+        collector = Collector(ground, [source], caller=source, secrets=source, register_credentials=register)
         process = build_process(
             parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
         )

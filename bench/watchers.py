@@ -103,8 +103,8 @@ async def _at_work(settings: Settings) -> AsyncGenerator[tuple[_Bench, int]]:
 def _collector(collection: Collection) -> tuple[Collector, _Bench]:
     parts, source = collection.parts, NoNetwork(JOBS)
 
-    async def enrol() -> None:
-        await parts.gate.enrol("token", pool="pool", limits=LIMITS)
+    async def register() -> None:
+        await parts.gate.register("token", pool="pool", limits=LIMITS)
 
     async def note_end(run: Run) -> None:
         await bench.note_end(run)
@@ -114,7 +114,7 @@ def _collector(collection: Collection) -> tuple[Collector, _Bench]:
         [source],
         caller=source,
         secrets=source,
-        enrol_credentials=enrol,
+        register_credentials=register,
         finalizers=[note_end],
         on_moved=collection.change_feed.moved,
     )

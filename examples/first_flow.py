@@ -131,7 +131,7 @@ async def main() -> None:
             )
             limits = CredentialLimits(concurrency=10, floor=0, window=timedelta(seconds=WINDOW_S))
             for token in TOKENS:
-                await parts.gate.enrol(token, pool=POOL, limits=limits)
+                await parts.gate.register(token, pool=POOL, limits=limits)
             process = build_process(
                 parts,
                 handlers=[Handler("page.collected", "tally", tally.count)],

@@ -99,7 +99,7 @@ async def _gate(valkey: Valkey, unit: Unit) -> None:
     gate = Gate(valkey, unit, stream=jobs.keys.stream, group=jobs.settings.group, wake=unit.key("wake"))
     await gate.remind(PoolRecord(pool=_POOL, started=0, running=0, notes=[]))
     await gate.pace(_POOL, "slow", gap_ms=1)
-    await gate.enrol("credential", pool=_POOL)
+    await gate.register("credential", pool=_POOL)
     await gate.intents.record(_SOON)
     await gate.intents.expired()
     await gate.enqueue([_job(n) for n in range(3)])

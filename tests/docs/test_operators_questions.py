@@ -111,7 +111,7 @@ async def _keep_waiting(gate: Gate) -> None:
     """Mona's token was told to rest; the jobs of the crawl have their permits."""
     rest = CredentialRecord(credential="mona", bucket="core", blocked_ms=MINUTES_20)
     await gate.remind(PoolRecord(pool="github", started=0, running=0, notes=[rest]))
-    await gate.enrol("mona", pool="github")
+    await gate.register("mona", pool="github")
     await gate.enqueue([Job(job=f"g{n}", pool="github", run="6") for n in range(25)])
 
 

@@ -56,16 +56,16 @@ class Library:
             [self.source],
             caller=upstream,
             secrets=self,
-            enrol_credentials=self.enrol,
+            register_credentials=self.register,
             on_moved=self.moved.extend,
             at_once=at_once,
             **wishes,
         )
         self.orchestrator = self.collector.orchestrator
 
-    async def enrol(self) -> None:
+    async def register(self) -> None:
         for librarian in self.librarians:
-            await self.parts.gate.enrol(librarian, pool=POOL, limits=LIMITS)
+            await self.parts.gate.register(librarian, pool=POOL, limits=LIMITS)
 
     async def secret_of(self, credential: str) -> str:
         return f"secret of {credential}"

@@ -52,11 +52,11 @@ async def main(data_dir: Path, url: str, lease: timedelta) -> None:
             parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
         )
 
-        async def enrol() -> None:
-            await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+        async def register() -> None:
+            await parts.gate.register("librarian", pool=POOL, limits=LIMITS)
 
         collector = Collector(
-            dependencies, [RemoteShelfSource(url)], caller=client, secrets=Secrets(), enrol_credentials=enrol
+            dependencies, [RemoteShelfSource(url)], caller=client, secrets=Secrets(), register_credentials=register
         )
         process = build_process(
             parts,

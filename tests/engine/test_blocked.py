@@ -52,6 +52,6 @@ async def test_a_gate_without_data_restores_allowances_from_sql(local: Library, 
 
     await local.parts.valkey.execute("FLUSHALL")
     await Recovery(local.parts.database, local.parts.gate).remind_gate()
-    await local.enrol()
+    await local.register()
     (after,) = (await local.parts.gate.status(POOL)).credentials
     assert (after.concurrency_now, after.per_minute_now) == (before.concurrency_now, before.per_minute_now)

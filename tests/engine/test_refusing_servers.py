@@ -97,7 +97,7 @@ async def test_running_calls_continue_while_valkey_refuses_and_none_is_repeated(
         url = await migrated_file(tmp_path / "l.db")
         async with connected(server.url) as valkey, await Database.open(url) as database:
             library = Library(build_context(Settings(), valkey, database), upstream)
-            await library.enrol()
+            await library.register()
             async with at_work(library) as services:
                 run_id = await library.begin()
                 await held.arrived(1 + 3)

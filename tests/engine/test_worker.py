@@ -131,7 +131,7 @@ async def test_a_call_interrupted_by_a_stop_is_repeated_with_another_permit(
 
     monkeypatch.setattr(Gate, "settle", noted)
     upstream.before_answer = hold
-    await local.enrol()
+    await local.register()
     services = [asyncio.create_task(one.run(asyncio.Event())) for one in local.collector.services.values()]
     run_id = await local.begin()
     await reached.wait()

@@ -68,7 +68,7 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
         # These workers repeat the calls of a killed one under its permits, so the floor must hold what one can hold.
         limits = CredentialLimits(concurrency=10, floor=10, floor_share=1, window=timedelta(seconds=WINDOW_S))
         for credential in ("a", "b"):
-            await parts.gate.enrol(credential, pool="pool", limits=limits)
+            await parts.gate.register(credential, pool="pool", limits=limits)
         jobs = [Job(job=f"job-{n}", pool="pool", run=f"run-{n % 7}") for n in range(JOBS)]
         await parts.gate.enqueue(jobs)
         processes = [await start(tmp_path, port) for _ in range(3)]

@@ -1,8 +1,8 @@
 """Cells: the processes that know one source, with a leader, a gate, a job stream and timers of their own.
 
-A process that does not know a source is no member of its cell and gets none of its jobs. The credentials of the source
-are enrolled by the leader of the cell. A run of a source that no process knows waits in SQL; `why_waiting` reports it.
-The first process that knows the source leads its cell, enrols its credentials and enqueues everything unfinished.
+A process that does not know a source is no member of its cell and gets none of its jobs. The leader of the cell
+registers the credentials of the source. A run of a source that no process knows waits in SQL; `why_waiting` reports it.
+The first process that knows the source leads its cell, registers its credentials and enqueues everything unfinished.
 """
 
 import asyncio

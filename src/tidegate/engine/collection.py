@@ -367,8 +367,8 @@ class _ProgramTokens:
     async def pool_for(self, user_id: str) -> str:
         return await self._tokens.pool_for(user_id)
 
-    async def enrol(self) -> None:
-        await self._tokens.enrol(self._cell.gate)
+    async def register(self) -> None:
+        await self._tokens.register(self._cell.gate)
 
     async def secret_of(self, credential: str) -> str:
         return await self._tokens.secret_of(credential)

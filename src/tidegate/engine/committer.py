@@ -41,7 +41,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, WriteGroup, take, write_batch
-from tidegate.engine.gate_sync import Barred, PermitSettler, Recovery, none_barred
+from tidegate.engine.gate_sync import ExcludedCredentials, PermitSettler, Recovery, exclude_none
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, to_refused, without_calls
 from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
@@ -139,14 +139,14 @@ class Committer:
         policy: CommitPolicy,
         pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
-        barred: Barred = none_barred,
+        excluded: ExcludedCredentials = exclude_none,
     ) -> None:
         self._database, self._consumer, self._on_moved = database, consumer, on_moved
         self._policy, self._pauses = policy, pauses
         self._outage = Outage("collect.commit")
         self._unwritten = UnwrittenResults(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
-        self._settling = PermitSettler(gate, recovery, database.clock, self._release_settled, barred=barred)
+        self._settling = PermitSettler(gate, recovery, database.clock, self._release_settled, excluded=excluded)
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
         self._groups: deque[WriteGroup] = deque()

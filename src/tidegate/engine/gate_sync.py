@@ -22,16 +22,18 @@ from tidegate.storage.sql import Database, Transaction
 _MOST_SETTLING = 4
 _MOST_PER_CALL = 500
 
-Barred = Callable[[StoredJob], Sequence[str]]
+ExcludedCredentials = Callable[[StoredJob], Sequence[str]]
 """Returns the credentials that must not make the call of a job, as far as this process knows. Must not block."""
 
 
-def none_barred(_job: StoredJob) -> Sequence[str]:
+def exclude_none(_job: StoredJob) -> Sequence[str]:
     """Allow every credential of the pool to make the call."""
     return ()
 
 
-def to_gate_jobs(jobs: Iterable[StoredJob], *, now: datetime, barred: Barred = none_barred) -> list[Job]:
+def to_gate_jobs(
+    jobs: Iterable[StoredJob], *, now: datetime, excluded: ExcludedCredentials = exclude_none
+) -> list[Job]:
     """Return the gate's view of `jobs`. A job's name is its number in SQL, so enqueueing it again changes nothing.
 
     A job without an affinity of its own prefers the credential that has the ETag: for it, an unchanged list is free.
@@ -45,7 +47,7 @@ def to_gate_jobs(jobs: Iterable[StoredJob], *, now: datetime, barred: Barred = n
             priority=job.spec.priority,
             cost=job.spec.cost,
             affinity=job.spec.affinity or job.holder or "",
-            barred=tuple(barred(job)),
+            excluded=tuple(excluded(job)),
             # A delay and not a time, because the gate counts it by the clock of its server.
             delay_ms=0 if job.not_before is None else max(0, milliseconds(job.not_before - now)),
         )
@@ -65,9 +67,9 @@ class Recovery:
         gate: Gate,
         *,
         sources: Collection[str] | None = None,
-        barred: Barred = none_barred,
+        excluded: ExcludedCredentials = exclude_none,
     ) -> None:
-        self._database, self._gate, self._barred = database, gate, barred
+        self._database, self._gate, self._excluded = database, gate, excluded
         self._sources = None if sources is None else frozenset(sources)
 
     async def offer_run(self, run_id: int) -> int:
@@ -121,7 +123,7 @@ class Recovery:
         return await self._gate.rebuild(self._unfinished(open_runs))
 
     def _to_gate(self, jobs: Sequence[StoredJob]) -> list[Job]:
-        return to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred)
+        return to_gate_jobs(jobs, now=self._database.clock.now(), excluded=self._excluded)
 
     async def _unfinished(self, run_ids: list[int]) -> AsyncIterator[list[Job]]:
         after = 0
@@ -147,8 +149,8 @@ class RecoveryService:
     A server that lost its data has lost the leader's lease too, so a leader begins anew, and with it this duty.
     """
 
-    def __init__(self, recovery: Recovery, enrol_credentials: Callable[[], Awaitable[None]]) -> None:
-        self._recovery, self._enrol_credentials = recovery, enrol_credentials
+    def __init__(self, recovery: Recovery, register_credentials: Callable[[], Awaitable[None]]) -> None:
+        self._recovery, self._register_credentials = recovery, register_credentials
         self._needed = asyncio.Event()
 
     def notify(self) -> None:
@@ -165,7 +167,7 @@ class RecoveryService:
                 self._needed.clear()
                 # In this order: limits must be known before a credential can get a permit.
                 await self._recovery.remind_gate()
-                await self._enrol_credentials()
+                await self._register_credentials()
                 await self._recovery.offer_everything()
 
 
@@ -179,10 +181,10 @@ class PermitSettler:
         clock: Clock,
         on_settled: Callable[[Sequence[JobResult]], None],
         *,
-        barred: Barred = none_barred,
+        excluded: ExcludedCredentials = exclude_none,
     ) -> None:
         self._gate, self._recovery, self._clock, self._on_settled = gate, recovery, clock, on_settled
-        self._barred = barred
+        self._excluded = excluded
         self._room = asyncio.Semaphore(_MOST_SETTLING)
         self._running: set[asyncio.Task[None]] = set()
         self._outage = Outage("collect.settle")
@@ -227,8 +229,8 @@ class PermitSettler:
         last = max(0, len(offers) - _MOST_PER_CALL)
         for start in range(0, last, _MOST_PER_CALL):
             part = offers[start : min(start + _MOST_PER_CALL, last)]
-            await self._gate.enqueue(to_gate_jobs(part, now=self._clock.now(), barred=self._barred))
-        follow_ups = to_gate_jobs(offers[last:], now=self._clock.now(), barred=self._barred)
+            await self._gate.enqueue(to_gate_jobs(part, now=self._clock.now(), excluded=self._excluded))
+        follow_ups = to_gate_jobs(offers[last:], now=self._clock.now(), excluded=self._excluded)
         await self._gate.settle([one.settlement for one in every], follow_ups=follow_ups)
 
     async def _offer_again(self, ended: Sequence[JobResult]) -> None:

@@ -9,7 +9,7 @@ from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
 from tidegate.engine import claims, completion, parked_answer_store, runs
 from tidegate.engine.committer import Moved
-from tidegate.engine.gate_sync import Barred, none_barred, to_gate_jobs
+from tidegate.engine.gate_sync import ExcludedCredentials, exclude_none, to_gate_jobs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
@@ -45,9 +45,9 @@ class Orchestrator:
         *,
         on_moved: Moved = lambda _: None,
         settings: CollectSettings | None = None,
-        barred: Barred = none_barred,
+        excluded: ExcludedCredentials = exclude_none,
     ) -> None:
-        self._barred = barred
+        self._excluded = excluded
         self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
         self._settings = settings or CollectSettings()
         self._after_offer = after_offer or _nothing
@@ -130,7 +130,7 @@ class Orchestrator:
     async def offer(self, jobs: Sequence[StoredJob]) -> None:
         """Enqueue committed jobs in the gate and report that their runs changed."""
         self._on_moved({job.run_id for job in jobs})
-        await self._gate.enqueue(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
+        await self._gate.enqueue(to_gate_jobs(jobs, now=self._database.clock.now(), excluded=self._excluded))
         for pool in sorted({job.pool for job in jobs}):
             await self._after_offer(pool)
 

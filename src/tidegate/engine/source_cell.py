@@ -23,7 +23,7 @@ from tidegate.engine.credentials import CredentialManager
 from tidegate.engine.credentials.memory_tokens import EnvironmentToken
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.vault import RedirectCipher
-from tidegate.engine.gate_sync import Barred, Recovery, RecoveryService, none_barred
+from tidegate.engine.gate_sync import ExcludedCredentials, Recovery, RecoveryService, exclude_none
 from tidegate.engine.orchestrator import Orchestrator, Trigger
 from tidegate.engine.reports.history_points import history_rule
 from tidegate.engine.retention import rules
@@ -69,7 +69,7 @@ class Collector:
 
     `caller` and `secrets` are used for every source without a route in `routes`. `writers`, by source name, write in
     the transaction that ends jobs. For the sources in `records_claims`, an execution is recorded
-    when it begins, and not only when it ends. `barred` returns
+    when it begins, and not only when it ends. `excluded` returns
     the credentials that must not make the call of a job. `on_moved` is called after each commit with the ids of the
     runs whose jobs or counters changed in this process.
     """
@@ -81,7 +81,7 @@ class Collector:
         *,
         caller: UpstreamCalls,
         secrets: Secrets,
-        enrol_credentials: Callable[[], Awaitable[None]],
+        register_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
         routes: Mapping[str, CallRoute] | None = None,
@@ -93,7 +93,7 @@ class Collector:
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         redirects: RedirectCipher | None = None,
-        barred: Barred = none_barred,
+        excluded: ExcludedCredentials = exclude_none,
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
@@ -105,7 +105,7 @@ class Collector:
         )
         database, gate = dependencies.database, dependencies.gate
         recovery, consumer = (
-            Recovery(database, gate, sources=by_name, barred=barred),
+            Recovery(database, gate, sources=by_name, excluded=excluded),
             intake or dependencies.jobs.consumer(dependencies.owner),
         )
         committer = Committer(
@@ -117,7 +117,7 @@ class Collector:
             policy=policy,
             pauses=settings.pauses,
             on_moved=on_moved,
-            barred=barred,
+            excluded=excluded,
         )
         calls = Calls(
             by_name,
@@ -132,9 +132,9 @@ class Collector:
         )
         worker = Worker(consumer, committer, calls, gate=gate, recovery=recovery, at_once=at_once)
         self.orchestrator = Orchestrator(
-            database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, barred=barred
+            database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, excluded=excluded
         )
-        self.duty = RecoveryService(recovery, enrol_credentials)
+        self.duty = RecoveryService(recovery, register_credentials)
         """Runs in the leader; `notify` requests a recovery after the death of a process."""
         completion = Completion(
             database,
@@ -297,8 +297,8 @@ async def open_cell(
                 given = EnvironmentToken(manager, token, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
         credentials: CallCredentials = extra.credentials or manager  # pyright: ignore[reportAssignmentType] - one of both
 
-        async def enrol() -> None:
-            await credentials.enrol()
+        async def register() -> None:
+            await credentials.register()
             # While the token of the environment is awaited, runs without a credential wait for it.
             if manager is not None and (given is None or not given.is_awaited):
                 await unserved.check_all()
@@ -312,7 +312,7 @@ async def open_cell(
             [plugin.source],
             caller=client,
             secrets=credentials,
-            enrol_credentials=enrol,
+            register_credentials=register,
             finalizers=extra.finalizers,
             after_offer=None if manager is None else unserved.check,
             routes={} if extra.route is None else {name: extra.route},
@@ -323,7 +323,7 @@ async def open_cell(
             intake=aws.intake,
             most_redirects=settings.section(UpstreamSettings).most_redirects,
             redirects=RedirectCipher(open_vault(settings, cell.database).derive),
-            barred=extra.barred or none_barred,
+            excluded=extra.excluded or exclude_none,
         )
         common: dict[str, Any] = {"pool_for": pool_for, "settings": settings.section(CollectSettings)}
         sources = {name: plugin.source}
@@ -353,7 +353,7 @@ async def open_cell(
 def build_credential_manager(
     cell: Context, plugin: SourcePlugin, client: UpstreamClient, *, on_unserved: Callable[[str], Awaitable[None]]
 ) -> CredentialManager:
-    """Build the stored credentials of a source, which are enrolled in the gate of its cell.
+    """Build the stored credentials of a source, which are registered in the gate of its cell.
 
     `on_unserved` is called with a pool that has no valid credential left.
     """
@@ -365,7 +365,7 @@ def build_credential_manager(
         source=plugin.name,
         limits=cell.settings.gate,
         on_unserved=on_unserved,
-        before_enrolment=Recovery(cell.database, cell.gate, sources=[plugin.name]).remind_gate,
+        before_registration=Recovery(cell.database, cell.gate, sources=[plugin.name]).remind_gate,
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.engine.credentials import Authority
     from tidegate.engine.credentials.opening import EncryptedSecrets
     from tidegate.engine.credentials.vault import Vault
-    from tidegate.engine.gate_sync import Barred
+    from tidegate.engine.gate_sync import ExcludedCredentials
     from tidegate.engine.source import Source, Subject
     from tidegate.runtime.retention import RetentionRule
     from tidegate.runtime.service import Service
@@ -81,8 +81,8 @@ class CallCredentials(Protocol):
         """Return the secret of a credential. Raises `NoCredential`."""
         ...
 
-    async def enrol(self) -> None:
-        """Enrol the current credentials in the gate of the source, and remove others."""
+    async def register(self) -> None:
+        """Register the current credentials in the gate of the source, and remove others."""
         ...
 
 
@@ -101,7 +101,7 @@ class SourceParts:
     records_claims: bool = False
     """Whether an execution of a job is recorded when it begins, and not only when it ends: then those of workers that
     died are recorded too, at the cost of another statement for each batch."""
-    barred: Barred | None = None
+    excluded: ExcludedCredentials | None = None
     """Returns the credentials that must not make the call of a job."""
     services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     """Services of every process that knows the source."""

@@ -24,7 +24,7 @@ async def die(*_: Any, **__: Any) -> NoReturn:
 async def main(step: str, settings: Settings, token: str) -> None:
     async with open_credentials(settings, "github") as book:
         if step == "add":
-            Gate.enrol = die
+            Gate.register = die
             await book.add_token(token, name="ours")
         if step == "remove":
             Gate.dismiss = die

@@ -38,7 +38,7 @@ async def test_a_credential_missing_in_the_gate_is_usable_after_the_next_start(s
     added = await small_harness.book.get("ours")
     assert (added.state, await small_harness.members()) == (CredentialState.VALID, {})
 
-    await small_harness.book.enrol()
+    await small_harness.book.register()
 
     assert await small_harness.good_members() == [added.allowance]
     assert await small_harness.book.secret_of(added.allowance) == small_harness.token()
@@ -60,6 +60,6 @@ async def test_a_removed_credential_that_is_still_in_the_gate_is_not_used(small_
 
     with pytest.raises(NoCredential):
         await small_harness.again().book.secret_of(added.allowance)
-    await small_harness.book.enrol()
+    await small_harness.book.register()
 
     assert await small_harness.members() == {}

@@ -45,7 +45,7 @@ async def test_a_token_is_stored_with_its_owner_and_used_for_all_subjects(harnes
     assert await harness.book.pool_for("anybody") == POOL
 
 
-@pytest.mark.parametrize("how", ["enrol", "add_token", "test", "borrow"])
+@pytest.mark.parametrize("how", ["register", "add_token", "test", "borrow"])
 async def test_adding_a_credential_to_an_empty_gate_restores_its_recorded_blocks_first(
     how: str, small_harness: CredentialHarness, embedded: Valkey
 ):
@@ -59,8 +59,8 @@ async def test_adding_a_credential_to_an_empty_gate_restores_its_recorded_blocks
     await embedded.execute("FLUSHALL")
 
     match how:
-        case "enrol":
-            await book.enrol()
+        case "register":
+            await book.register()
         case "add_token":
             await book.add_token(token)
         case "test":
@@ -205,7 +205,7 @@ async def test_a_failed_test_is_recorded_and_a_successful_one_clears_it(harness:
     assert found.invalid_at is not None
     assert found.invalid_at - found.created_at < timedelta(minutes=1)
     assert await harness.good_members() == []
-    await harness.book.enrol()
+    await harness.book.register()
     assert await harness.good_members() == [], "a new start does not use it either"
 
     harness.sim.credentials.reinstate(harness.token())
@@ -339,7 +339,7 @@ async def test_credentials_added_and_removed_concurrently_leave_no_rows_or_keys(
 
     assert await harness.book.list() == []
     assert await harness.rows("SELECT * FROM credential_allowances") == []
-    await harness.book.enrol()
+    await harness.book.register()
     assert await harness.members() == {}
 
 
@@ -380,7 +380,7 @@ async def test_a_credential_added_during_a_check_of_the_leader_is_kept(
     with monkeypatch.context() as patched:
         patched.setattr(harness.gate, "status", after_another_came)
         patched.setattr(harness.gate, "dismiss", never)
-        await harness.book.enrol()
+        await harness.book.register()
 
     (added,) = await harness.book.list()
     assert await harness.good_members() == [added.allowance]
@@ -391,11 +391,11 @@ async def test_gate_and_sql_agree_after_registration(small_harness: CredentialHa
     stays = await harness.book.add_token(harness.token(0))
     moved = await harness.book.add_token(harness.token(1))
     await harness.book.remove(moved.name)
-    await harness.gate.enrol(moved.allowance, pool=POOL)  # as if whoever removed it had died before he told the gate
+    await harness.gate.register(moved.allowance, pool=POOL)  # as if whoever removed it had died before he told the gate
     await harness.gate.dismiss(stays.allowance)
     back = await harness.book.add_token(harness.token(1), user_id="ada")
 
-    await harness.book.enrol()
+    await harness.book.register()
 
     assert await harness.good_members() == [stays.allowance]
     assert await harness.good_members(back.pool) == [back.allowance]
@@ -410,7 +410,7 @@ async def test_many_credentials_are_registered(small_harness: CredentialHarness)
     other = harness.again()
     await harness.gate.dismiss((await other.book.get("n7")).allowance)
 
-    await other.book.enrol()
+    await other.book.register()
 
     assert await harness.good_members(pool_of("github", "u7")) == [(await other.book.get("n7")).allowance]
 
@@ -461,7 +461,7 @@ async def test_a_credential_of_another_server_is_not_sent_to_this_one(small_harn
         await other.test(added.name)
     with pytest.raises(NoCredential):
         await other.pool_for("anybody")
-    await other.enrol()
+    await other.register()
     assert [one.name for one in await other.list()] == [added.name]
 
 

@@ -155,7 +155,7 @@ async def test_an_uninstalled_app_is_marked_invalid_with_the_reason(small_harnes
 @pytest.mark.every_server
 async def test_a_configured_token_is_used_for_all_while_no_credential_is_stored(harness: CredentialHarness):
     await harness.book.borrow(harness.token())
-    await harness.book.enrol()
+    await harness.book.register()
 
     (known,) = await harness.book.list()
     assert (known.name, known.kind, known.account) == ("GITHUB_TOKEN", "environment", harness.login())
@@ -200,11 +200,11 @@ async def test_the_owner_of_a_configured_token_is_requested_once(small_harness: 
 async def test_a_stored_credential_replaces_a_configured_token(small_harness: CredentialHarness):
     harness = small_harness
     await harness.book.borrow(harness.token(0))
-    await harness.book.enrol()
+    await harness.book.register()
     stored = await harness.book.add_token(harness.token(1))
     later = harness.again().book
     await later.borrow(harness.token(0))
-    await later.enrol()
+    await later.register()
 
     assert later.secrets.borrowed is None
     assert await harness.good_members() == [stored.allowance]
@@ -213,10 +213,10 @@ async def test_a_stored_credential_replaces_a_configured_token(small_harness: Cr
 async def test_a_configured_and_a_stored_token_of_one_account_share_an_allowance(small_harness: CredentialHarness):
     harness = small_harness
     await harness.book.borrow(harness.token(ordinal=0))
-    await harness.book.enrol()
+    await harness.book.register()
 
     stored = await harness.book.add_token(harness.token(ordinal=1))
-    await harness.book.enrol()
+    await harness.book.register()
 
     assert await harness.good_members() == [stored.allowance]
     assert await harness.book.secret_of(stored.allowance) == harness.token(ordinal=1)
@@ -225,11 +225,11 @@ async def test_a_configured_and_a_stored_token_of_one_account_share_an_allowance
 async def test_a_configured_token_of_another_account_replaces_the_previous_one(small_harness: CredentialHarness):
     harness = small_harness
     await harness.book.borrow(harness.token(0))
-    await harness.book.enrol()
+    await harness.book.register()
     later = harness.again().book
 
     await later.borrow(harness.token(1))
-    await later.enrol()
+    await later.register()
 
     (known,) = await later.list()
     assert (known.account, await harness.good_members()) == (harness.login(1), [known.allowance])

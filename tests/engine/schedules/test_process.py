@@ -46,15 +46,15 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
     async with empty_valkey(valkey_url) as valkey, await Database.open(url, clock=clock) as database:
         parts, upstream = build_context(Settings(), valkey, database), Upstream(clock)
 
-        async def enrol() -> None:
-            await parts.gate.enrol("clockmaker", pool=POOL, limits=CredentialLimits(floor=0))
+        async def register() -> None:
+            await parts.gate.register("clockmaker", pool=POOL, limits=CredentialLimits(floor=0))
 
         collector = Collector(
             CollectDependencies(database, parts.gate, parts.jobs, parts.owner, SqlDocuments(database)),
             list(FORGIVING.values()),
             caller=upstream,
             secrets=upstream,
-            enrol_credentials=enrol,
+            register_credentials=register,
         )
         due = DueSchedules(
             database,

@@ -40,15 +40,15 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
         open_aws(settings.section(AwsSettings), TicketedStream(parts.valkey, parts.jobs), parts.owner) as aws,
     ):
 
-        async def enrol() -> None:
-            await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
+        async def register() -> None:
+            await parts.gate.register("librarian", pool=POOL, limits=LIMITS)
 
         collector = Collector(
             CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)),
             [RemoteShelfSource(upstream)],
             caller=client,
             secrets=Secrets(),
-            enrol_credentials=enrol,
+            register_credentials=register,
             intake=aws.intake,
         )
         process = build_process(

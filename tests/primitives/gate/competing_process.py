@@ -17,7 +17,7 @@ async def main(url: str, unit_name: str, owner: str, count: int, processes: int)
         unit = valkey.unit(unit_name)
         stream = Stream(valkey, unit, "jobs")
         gate = Gate(valkey, unit, stream=stream.keys.stream, group=GROUP, wake=unit.key("wake"))
-        await gate.enrol("token", pool="pool", limits=PLENTY.model_copy(update={"concurrency": 20}))
+        await gate.register("token", pool="pool", limits=PLENTY.model_copy(update={"concurrency": 20}))
         await gate.enqueue([Job(job=f"job-{n}", pool="pool", run=f"run-{n % 5}") for n in range(count)])
         # All have offered before anybody settles: a job that is offered after its end is a new one.
         if await valkey.execute("INCR", unit.key("offered")) == processes:

@@ -39,8 +39,10 @@ class GateHarness:
         await self.valkey.execute("XGROUP", "CREATE", self.stream, GROUP, "0", "MKSTREAM")
         return self
 
-    async def enrol(self, credential: str = "token", pool: str = "octocat", limits: CredentialLimits = PLENTY) -> None:
-        await self.gate.enrol(credential, pool=pool, limits=limits)
+    async def register(
+        self, credential: str = "token", pool: str = "octocat", limits: CredentialLimits = PLENTY
+    ) -> None:
+        await self.gate.register(credential, pool=pool, limits=limits)
 
     async def set_allowance(
         self, limit: int, remaining: int | None = None, *, pool: str = "octocat", bucket: str = "core"

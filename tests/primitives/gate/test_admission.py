@@ -11,14 +11,14 @@ async def test_a_job_waits_until_its_pool_has_a_credential(harness: GateHarness)
     await harness.gate.enqueue([job("early")])
     assert await harness.admitted() == []
 
-    await harness.enrol()
+    await harness.register()
 
     assert names(await harness.admitted()) == ["early"]
 
 
 async def test_the_first_call_of_a_credential_is_a_single_probe(harness: GateHarness):
     """Nothing is known of its allowance, and unknown never means unlimited."""
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(5))
 
     probe = await harness.admitted()
@@ -29,7 +29,7 @@ async def test_the_first_call_of_a_credential_is_a_single_probe(harness: GateHar
 
 
 async def test_a_lost_probe_is_followed_by_one_probe(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(5))
     await harness.settle_as(await harness.admitted(), Outcome.UNKNOWN)
 
@@ -37,7 +37,7 @@ async def test_a_lost_probe_is_followed_by_one_probe(harness: GateHarness):
 
 
 async def test_enqueueing_a_job_again_has_no_effect_in_any_state(harness: GateHarness):
-    await harness.enrol(limits=CredentialLimits(concurrency=1, floor=0))
+    await harness.register(limits=CredentialLimits(concurrency=1, floor=0))
     await harness.set_allowance(limit=100)
     three = [job("out"), job("waiting"), job("delayed", delay_ms=1000)]
 
@@ -50,7 +50,7 @@ async def test_enqueueing_a_job_again_has_no_effect_in_any_state(harness: GateHa
 
 
 async def test_a_settled_job_may_be_enqueued_again(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("again")])
     (first,) = await harness.admitted()
@@ -61,7 +61,7 @@ async def test_a_settled_job_may_be_enqueued_again(harness: GateHarness):
 
 
 async def test_dispatched_jobs_never_exceed_the_concurrency(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue(jobs(10))
 
@@ -73,7 +73,7 @@ async def test_dispatched_jobs_never_exceed_the_concurrency(harness: GateHarness
 
 async def test_concurrency_is_shared_by_all_buckets_of_a_credential(harness: GateHarness):
     """GitHub counts REST and GraphQL calls at once together."""
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await harness.set_allowance(limit=1000, bucket="core")
     await harness.set_allowance(limit=1000, bucket="graphql")
 
@@ -84,7 +84,7 @@ async def test_concurrency_is_shared_by_all_buckets_of_a_credential(harness: Gat
 
 async def test_a_permit_is_settled_once(harness: GateHarness):
     """Whoever took a message over and the one who lost it may both report; the second changes nothing."""
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(3))
     (first,) = await harness.admitted()
@@ -98,7 +98,7 @@ async def test_a_permit_is_settled_once(harness: GateHarness):
 
 
 async def test_a_late_settlement_does_not_end_a_job_that_was_enqueued_again(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("page")])
     (first,) = await harness.admitted()
@@ -111,7 +111,7 @@ async def test_a_late_settlement_does_not_end_a_job_that_was_enqueued_again(harn
 
 
 async def test_a_settled_message_is_deleted_from_the_stream(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(3))
     out = await harness.admitted()
@@ -122,7 +122,7 @@ async def test_a_settled_message_is_deleted_from_the_stream(harness: GateHarness
 
 
 async def test_an_unused_permit_costs_nothing(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=1)
     for n in range(5):
         await harness.gate.enqueue([job(f"finished already {n}")])
@@ -130,7 +130,7 @@ async def test_an_unused_permit_costs_nothing(harness: GateHarness):
 
 
 async def test_a_delayed_job_is_dispatched_when_it_is_due_and_not_before(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("later", delay_ms=2000)])
 
@@ -156,7 +156,7 @@ async def test_the_wake_up_signal_is_sent_when_an_earlier_time_is_planned(harnes
 
 
 async def test_removed_jobs_are_not_dispatched(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("out"), job("waiting"), job("delayed", delay_ms=10), job("kept")])
     (out,) = await harness.admitted()
@@ -170,11 +170,11 @@ async def test_removed_jobs_are_not_dispatched(harness: GateHarness):
 
 
 async def test_jobs_beyond_the_batch_size_are_dispatched_by_the_next_tick(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 2000}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 2000}))
     await harness.set_allowance(limit=5000)
-    await harness.gate.enrol("token", pool="octocat", limits=PLENTY.model_copy(update={"concurrency": 1}))
+    await harness.gate.register("token", pool="octocat", limits=PLENTY.model_copy(update={"concurrency": 1}))
     await harness.gate.enqueue(jobs(1500))
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 2000}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 2000}))
 
     await harness.gate.fire()
 
@@ -182,7 +182,7 @@ async def test_jobs_beyond_the_batch_size_are_dispatched_by_the_next_tick(harnes
 
 
 async def test_no_key_is_left_when_all_jobs_are_done(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue(jobs(50) + jobs(20, "other", run="run-2"))
     await harness.settle([harness.answered(one, 1000, 900) for one in await harness.admitted()])
@@ -212,13 +212,13 @@ def test_an_invalid_job_is_refused_by_name(changes: dict[str, object], named: st
 
 
 async def test_a_credential_belongs_to_one_pool(harness: GateHarness):
-    await harness.enrol("token", pool="octocat")
+    await harness.register("token", pool="octocat")
     with pytest.raises(InvalidArgument, match="belongs to the pool 'octocat'"):
-        await harness.enrol("token", pool="hubot")
+        await harness.register("token", pool="hubot")
 
 
 async def test_permits_are_stored_in_a_table_from_the_first_one(harness: GateHarness):
     """The server scans a small hash for each field, and hundreds of calls may be in flight."""
-    await harness.enrol("one")
+    await harness.register("one")
 
     assert await harness.valkey.execute("OBJECT", "ENCODING", harness.unit.key("gate:permits")) == b"hashtable"

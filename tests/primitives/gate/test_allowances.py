@@ -15,7 +15,7 @@ async def left(harness: GateHarness, bucket: str = "core") -> int | None:
 
 
 async def test_calls_in_progress_count_as_spent(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(15))
 
@@ -26,7 +26,7 @@ async def test_in_a_bucket_of_computing_time_a_credential_makes_one_call_at_a_ti
     """Of each credential; what is counted elsewhere goes on beside it."""
     limits = PLENTY.model_copy(update={"one_at_a_time": frozenset({"graphql"})})
     for credential in ("token", "other"):
-        await harness.enrol(credential, limits=limits)
+        await harness.register(credential, limits=limits)
     await harness.set_allowance(limit=1000)
     await harness.set_allowance(limit=1000, bucket="graphql")
     await harness.gate.enqueue([*jobs(5, "query", bucket="graphql", cost=7), *jobs(4, "page")])
@@ -49,7 +49,7 @@ async def test_in_a_bucket_of_computing_time_a_credential_makes_one_call_at_a_ti
 
 async def test_a_call_of_unknown_outcome_counts_as_spent(harness: GateHarness):
     """The upstream may have counted the call of a worker that died, so we do."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(15))
 
@@ -60,7 +60,7 @@ async def test_a_call_of_unknown_outcome_counts_as_spent(harness: GateHarness):
 
 async def test_a_call_lost_at_the_end_of_a_window_counts_in_the_next_one_too(harness: GateHarness):
     """By the upstream's clock the next window may have been open already."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     harness.advance(seconds=3599)
@@ -73,7 +73,7 @@ async def test_a_call_lost_at_the_end_of_a_window_counts_in_the_next_one_too(har
 
 
 async def test_a_lost_call_no_longer_counts_after_its_window(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     await harness.settle_as(await harness.admitted(), Outcome.UNKNOWN)
@@ -86,7 +86,7 @@ async def test_a_lost_call_no_longer_counts_after_its_window(harness: GateHarnes
 
 async def test_a_free_answer_costs_nothing(harness: GateHarness):
     """A 304 leaves `remaining` where it was, so as many calls may be made as before."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=3)
     for _ in range(10):
         await harness.gate.enqueue(jobs(3))
@@ -97,7 +97,7 @@ async def test_a_free_answer_costs_nothing(harness: GateHarness):
 
 async def test_remaining_never_rises_within_one_window(harness: GateHarness):
     """Answers overtake each other; the least value is the newest."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(3))
     out = await harness.admitted()
@@ -110,7 +110,7 @@ async def test_remaining_never_rises_within_one_window(harness: GateHarness):
 
 async def test_a_call_already_counted_by_the_upstream_is_not_counted_twice(harness: GateHarness):
     """The header of the first answer already contains the second call; settling that one must not charge it again."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(2))
     first, second = await harness.admitted()
@@ -123,7 +123,7 @@ async def test_a_call_already_counted_by_the_upstream_is_not_counted_twice(harne
 
 
 async def test_a_newer_window_has_its_own_remaining_value(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=5)
     await harness.gate.enqueue(jobs(1))
     (out,) = await harness.admitted()
@@ -134,7 +134,7 @@ async def test_a_newer_window_has_its_own_remaining_value(harness: GateHarness):
 
 
 async def test_an_answer_of_an_older_window_changes_nothing(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=50)
     await harness.gate.enqueue(jobs(1))
     (out,) = await harness.admitted()
@@ -145,7 +145,7 @@ async def test_an_answer_of_an_older_window_changes_nothing(harness: GateHarness
 
 
 async def test_the_gate_reopens_when_the_window_ends_and_assumes_the_full_limit(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=2)
     await harness.gate.enqueue(jobs(30))
     out = await harness.admitted()
@@ -164,7 +164,7 @@ async def test_the_gate_reopens_when_the_window_ends_and_assumes_the_full_limit(
 
 
 async def test_calls_that_cross_the_end_of_a_window_count_against_the_new_one(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=4)
     await harness.gate.enqueue(jobs(30))
     assert len(await harness.admitted()) == 4
@@ -176,7 +176,7 @@ async def test_calls_that_cross_the_end_of_a_window_count_against_the_new_one(ha
 
 
 async def test_late_answers_of_the_old_window_do_not_change_the_new_one(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=4)
     await harness.gate.enqueue(jobs(30))
     old = await harness.admitted()
@@ -191,7 +191,7 @@ async def test_late_answers_of_the_old_window_do_not_change_the_new_one(harness:
 
 async def test_an_upstream_that_reports_the_old_window_is_believed(harness: GateHarness):
     """Its clock is behind ours: a call made after our end of the window still names the old one, so we wait on."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=0)
     await harness.gate.enqueue(jobs(30))
     harness.advance(hours=1)
@@ -206,7 +206,7 @@ async def test_an_upstream_that_reports_the_old_window_is_believed(harness: Gate
 
 
 async def test_a_window_without_answers_ends_too(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=3, remaining=0)
     await harness.gate.enqueue(jobs(30))
     harness.advance(hours=1)
@@ -223,7 +223,7 @@ async def test_a_window_without_answers_ends_too(harness: GateHarness):
 
 
 async def test_the_floor_is_never_spent(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"floor": 100}))
+    await harness.register(limits=PLENTY.model_copy(update={"floor": 100}))
     await harness.set_allowance(limit=5000, remaining=130)
     await harness.gate.enqueue(jobs(200))
 
@@ -239,7 +239,7 @@ async def test_the_floor_of_a_small_limit_is_limited_to_a_share_of_it(
 ):
     """30 searches a minute with a floor of 100 would never search."""
     limits = PLENTY.model_copy(update={"floor": 100, "floor_share": share})
-    await harness.enrol(limits=limits)
+    await harness.register(limits=limits)
     await harness.set_allowance(limit=limit)
     await harness.gate.enqueue(jobs(limit + 20))
 
@@ -247,7 +247,7 @@ async def test_the_floor_of_a_small_limit_is_limited_to_a_share_of_it(
 
 
 async def test_buckets_have_separate_allowances(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=0, bucket="core")
     await harness.set_allowance(limit=10, remaining=5, bucket="search")
     await harness.gate.enqueue(jobs(5, "core") + jobs(5, "search", bucket="search"))
@@ -256,7 +256,7 @@ async def test_buckets_have_separate_allowances(harness: GateHarness):
 
 
 async def test_an_answer_may_name_another_bucket_than_assumed(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, bucket="core")
     await harness.gate.enqueue([job("one")])
     (out,) = await harness.admitted()
@@ -269,7 +269,7 @@ async def test_an_answer_may_name_another_bucket_than_assumed(harness: GateHarne
 
 async def test_a_blocked_credential_is_not_used_until_the_block_ends(harness: GateHarness):
     """403 or 429 with retry-after: the whole credential waits, in every bucket."""
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("limited")])
     (out,) = await harness.admitted()
@@ -292,7 +292,7 @@ async def test_a_blocked_credential_is_not_used_until_the_block_ends(harness: Ga
 
 
 async def test_calls_of_any_minute_never_exceed_the_limit(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
+    await harness.register(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue(jobs(40))
     made: list[float] = [0.0]  # the probe
@@ -311,7 +311,7 @@ async def test_calls_of_any_minute_never_exceed_the_limit(harness: GateHarness):
 
 
 async def test_a_job_with_a_high_cost_waits_for_enough_units(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=5)
     await harness.gate.enqueue([job("query", cost=8), job("small", run="run-2")])
     assert await harness.admitted() == []
@@ -322,7 +322,7 @@ async def test_a_job_with_a_high_cost_waits_for_enough_units(harness: GateHarnes
 
 
 async def test_a_job_that_costs_more_than_a_window_gets_a_full_window(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue([job("huge", cost=50)])
 
@@ -331,22 +331,22 @@ async def test_a_job_that_costs_more_than_a_window_gets_a_full_window(harness: G
 
 async def test_a_retired_credential_makes_no_call(harness: GateHarness):
     """401: the token is no good any more. Another of the pool goes on."""
-    await harness.enrol("bad")
-    await harness.enrol("good")
+    await harness.register("bad")
+    await harness.register("good")
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(2, affinity="bad"))
     out = await harness.admitted()
     await harness.settle([settlement(one, retired=True) for one in out], follow_ups=jobs(2, "again", affinity="bad"))
 
     assert {one.credential for one in await harness.admitted()} == {"good"}
-    await harness.enrol("bad")
+    await harness.register("bad")
     await harness.gate.enqueue([job("after renewal", affinity="bad")])
     assert [one.credential for one in await harness.admitted()] == ["bad"]
 
 
 async def test_jobs_of_a_removed_credential_go_to_the_others(harness: GateHarness):
-    await harness.enrol("leaving", limits=PLENTY.model_copy(update={"concurrency": 1}))
-    await harness.enrol("staying")
+    await harness.register("leaving", limits=PLENTY.model_copy(update={"concurrency": 1}))
+    await harness.register("staying")
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(3, affinity="leaving"))
     (out,) = await harness.admitted()
@@ -358,15 +358,15 @@ async def test_jobs_of_a_removed_credential_go_to_the_others(harness: GateHarnes
 
 
 async def test_the_state_of_a_credential_survives_a_second_registration(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=1)
-    await harness.enrol(limits=CredentialLimits(concurrency=7, floor=0, window=timedelta(minutes=1)))
+    await harness.register(limits=CredentialLimits(concurrency=7, floor=0, window=timedelta(minutes=1)))
 
     assert await left(harness) == 1
 
 
 async def test_headers_without_an_answer_are_refused(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue([job("one")])
     (out,) = await harness.admitted()
     said = Allowance(limit=1, remaining=1, window=1, resets_in_ms=1)

@@ -25,7 +25,7 @@ async def rested(harness: GateHarness, ms: int, *, later_s: float = 0) -> list[A
 
 async def ready(harness: GateHarness, *waiting: str) -> list[Admitted]:
     """A credential with its calls under way, and more that wait."""
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue([job(name) for name in ("a", "b", "c", *waiting)])
     return await harness.admitted()
@@ -88,7 +88,7 @@ async def test_an_answer_to_a_call_from_before_the_block_proves_nothing(harness:
 
 
 async def test_a_gate_with_a_restored_block_is_as_careful_after_it(harness: GateHarness):
-    await harness.enrol(limits=PLENTY)
+    await harness.register(limits=PLENTY)
     await harness.set_allowance(limit=1000)
     note = CredentialRecord(credential="token", bucket="core", blocked_ms=GUESS_MS)
     await harness.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))

@@ -65,7 +65,7 @@ async def test_guessed_durations_double_separately_for_each_bucket(harness: Gate
 
 
 async def test_after_a_block_of_one_bucket_a_single_call_is_made_there_first(harness: GateHarness):
-    await harness.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 4}))
+    await harness.register("many", limits=IDENTITY.model_copy(update={"concurrency": 4}))
     await rest(harness, await call(harness, "many", "first"))
     await harness.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await harness.admitted()) == ["other"]
@@ -78,7 +78,7 @@ async def test_after_a_block_of_one_bucket_a_single_call_is_made_there_first(har
 
 
 async def test_an_answer_to_a_call_from_before_the_block_changes_nothing(harness: GateHarness):
-    await harness.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 2}))
+    await harness.register("many", limits=IDENTITY.model_copy(update={"concurrency": 2}))
     await harness.gate.enqueue(jobs(2, bucket=HOST))
     first, second = await harness.admitted()
     await rest(harness, first)
@@ -106,7 +106,7 @@ async def test_health_is_halved_by_blocks_and_restored_by_answers_and_time(harne
 
 
 async def test_calls_refused_together_halve_the_health_once(harness: GateHarness):
-    await harness.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 3}))
+    await harness.register("many", limits=IDENTITY.model_copy(update={"concurrency": 3}))
     await harness.gate.enqueue(jobs(3, bucket=HOST))
     for one in await harness.admitted():
         await rest(harness, one)
@@ -134,7 +134,7 @@ async def test_healthier_credentials_are_used_first_and_among_equals_the_longest
 
 async def test_credentials_with_more_units_are_used_first_regardless_of_health(harness: GateHarness):
     for name in ("rich", "poor"):
-        await harness.enrol(name)
+        await harness.register(name)
     await harness.gate.enqueue([job("a", affinity="rich"), job("b", affinity="poor")])
     for one in await harness.admitted():
         await harness.settle([harness.answered(one, 1000, 900 if one.credential == "rich" else 500)])
@@ -202,10 +202,10 @@ async def test_retired_credentials_are_not_counted_as_healthy(harness: GateHarne
 
 
 async def test_a_gate_with_a_restored_bucket_block_is_as_careful_after_it(harness: GateHarness):
-    """Even where the credential is enrolled only afterwards."""
+    """Even where the credential is registered only afterwards."""
     note = CredentialRecord(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
     await harness.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
-    await harness.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 9}))
+    await harness.register("many", limits=IDENTITY.model_copy(update={"concurrency": 9}))
     await harness.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await harness.admitted()) == ["other"]
     (trial,) = await later(harness, GUESS_MS)
@@ -214,7 +214,7 @@ async def test_a_gate_with_a_restored_bucket_block_is_as_careful_after_it(harnes
 
 
 async def test_a_metered_credential_can_be_blocked_in_one_bucket_too(harness: GateHarness):
-    await harness.enrol(limits=PLENTY)
+    await harness.register(limits=PLENTY)
     await harness.set_allowance(limit=1000)
     await harness.set_allowance(limit=1000, bucket="search")
     await harness.gate.enqueue(jobs(1))

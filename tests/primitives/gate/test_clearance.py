@@ -31,7 +31,7 @@ class Stopwatch:
 async def dispatched(
     harness: GateHarness, count: int = 1, limits: CredentialLimits = PLENTY, **changes: object
 ) -> list[Admitted]:
-    await harness.enrol(limits=limits)
+    await harness.register(limits=limits)
     await harness.set_allowance(limit=1_000)
     await harness.gate.enqueue(jobs(count))
     return await harness.admitted()

@@ -15,7 +15,7 @@ ONE_AT_A_TIME = PLENTY.model_copy(update={"concurrency": 1})
 
 async def test_an_ended_call_frees_a_slot_in_every_bucket(harness: GateHarness):
     """Calls at once are counted for all buckets together; nobody else would wake the other one."""
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.gate.enqueue([job("rest", bucket="core"), job("search", bucket="search")])
     (rest,) = await harness.admitted()
 
@@ -25,7 +25,7 @@ async def test_an_ended_call_frees_a_slot_in_every_bucket(harness: GateHarness):
 
 
 async def test_an_answer_without_remaining_units_counts_as_spent(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(200))
     made = 0
@@ -37,14 +37,14 @@ async def test_an_answer_without_remaining_units_counts_as_spent(harness: GateHa
 
 
 async def test_a_retired_credential_may_be_registered_in_another_pool(harness: GateHarness):
-    await harness.enrol("token", pool="ada")
-    await harness.enrol("other", pool="ada")
+    await harness.register("token", pool="ada")
+    await harness.register("other", pool="ada")
     await harness.gate.enqueue([job("probe", pool="ada", affinity="token")])
     (probe,) = await harness.admitted()
     await harness.gate.enqueue(jobs(3, "bound", pool="ada", affinity="token"))
     await harness.settle([settlement(probe, retired=True)])
 
-    await harness.enrol("token", pool="bob")
+    await harness.register("token", pool="bob")
     await harness.gate.enqueue(jobs(3, "adas", pool="ada") + jobs(1, "bobs", pool="bob"))
 
     assert {one.credential for one in await harness.admitted() if one.job.startswith(("adas", "bound"))} <= {"other"}
@@ -52,7 +52,7 @@ async def test_a_retired_credential_may_be_registered_in_another_pool(harness: G
 
 
 async def test_a_job_with_a_high_cost_behind_a_lost_call_does_not_wait_forever(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     harness.advance(seconds=3598)
@@ -70,8 +70,8 @@ async def test_a_job_with_a_high_cost_behind_a_lost_call_does_not_wait_forever(h
 
 
 async def test_an_interrupted_removal_of_a_credential_leaves_no_job_behind(harness: GateHarness):
-    await harness.enrol("leaving", limits=ONE_AT_A_TIME)
-    await harness.enrol("staying", limits=PLENTY.model_copy(update={"concurrency": 10_000}))
+    await harness.register("leaving", limits=ONE_AT_A_TIME)
+    await harness.register("staying", limits=PLENTY.model_copy(update={"concurrency": 10_000}))
     await harness.set_allowance(limit=5000)
     await harness.gate.enqueue(jobs(700, affinity="leaving"))
     out = await harness.admitted()
@@ -92,7 +92,7 @@ async def test_an_interrupted_removal_of_a_credential_leaves_no_job_behind(harne
 
 
 async def test_a_removed_credential_is_deleted_with_its_last_call(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(1))
     (out,) = await harness.admitted()
     await harness.gate.dismiss("token")
@@ -105,7 +105,7 @@ async def test_a_removed_credential_is_deleted_with_its_last_call(harness: GateH
 
 async def test_a_message_without_a_permit_does_not_end_the_permit_of_another(harness: GateHarness):
     """A dead letter of the gate's stream that somebody replays, long after its permit was freed."""
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("poison")])
     (poison,) = await harness.admitted()
@@ -125,7 +125,7 @@ async def test_a_message_without_a_permit_does_not_end_the_permit_of_another(har
 
 
 async def test_removing_a_job_with_a_high_cost_lets_the_next_one_proceed(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=5)
     await harness.gate.enqueue([job("big", cost=20)])
     await harness.gate.enqueue([job("small", run="run-2")])
@@ -136,7 +136,7 @@ async def test_removing_a_job_with_a_high_cost_lets_the_next_one_proceed(harness
 
 
 async def test_lost_calls_count_no_longer_than_the_window_of_the_upstream(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(9))
     out = await harness.admitted()
@@ -150,7 +150,7 @@ async def test_lost_calls_count_no_longer_than_the_window_of_the_upstream(harnes
 
 
 async def test_the_call_of_a_dead_worker_counts_in_addition_to_that_of_its_successor(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     await harness.admitted()
@@ -163,7 +163,7 @@ async def test_the_call_of_a_dead_worker_counts_in_addition_to_that_of_its_succe
 
 
 async def test_the_same_result_twice_in_a_batch_counts_once(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     (out,) = await harness.admitted()
@@ -175,7 +175,7 @@ async def test_the_same_result_twice_in_a_batch_counts_once(harness: GateHarness
 
 
 async def test_more_follow_ups_than_the_batch_size_are_all_enqueued(harness: GateHarness):
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 5000}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 5000}))
     await harness.set_allowance(limit=5000)
     await harness.gate.enqueue(jobs(1))
     (out,) = await harness.admitted()
@@ -188,7 +188,7 @@ async def test_more_follow_ups_than_the_batch_size_are_all_enqueued(harness: Gat
 
 
 async def test_the_status_of_a_pool_can_be_read_repeatedly(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10, remaining=0)
     await harness.gate.enqueue(jobs(3))
     harness.advance(hours=1)
@@ -198,7 +198,7 @@ async def test_the_status_of_a_pool_can_be_read_repeatedly(harness: GateHarness)
 
 async def test_a_queue_position_without_a_record_blocks_no_job(harness: GateHarness):
     """Somebody deleted a field by hand; the job is gone, and the others go on."""
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("out"), job("gone"), job("next", run="run-2"), job("last", run="run-3")])
     await harness.valkey.execute("HDEL", harness.unit.key("gate:jobs"), "gone")

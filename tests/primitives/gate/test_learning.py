@@ -13,7 +13,7 @@ LIMITS = PLENTY.model_copy(update={"concurrency": 50, "per_minute": 8_000})
 
 async def opened(harness: GateHarness, limits: CredentialLimits = LIMITS) -> list[Admitted]:
     """A credential with all the calls under way that it may have."""
-    await harness.enrol(limits=limits)
+    await harness.register(limits=limits)
     await harness.set_allowance(limit=100_000)
     await harness.gate.enqueue(jobs(3_000))
     return await harness.admitted()
@@ -131,6 +131,6 @@ async def test_a_gate_without_data_gets_its_learned_limits_restored(harness: Gat
     note = CredentialRecord(credential="token", bucket="core", learned=learned)
     for _ in range(2):
         await harness.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
-    await harness.enrol(limits=LIMITS)
+    await harness.register(limits=LIMITS)
     (credential,) = (await harness.gate.status("octocat")).credentials
     assert (credential.concurrency_now, credential.per_minute_now) == (5, 500)

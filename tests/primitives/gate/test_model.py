@@ -59,7 +59,7 @@ class GateMachine(RuleBasedStateMachine):
         self.out: list[Admitted] = []
         self.answers: list[Settlement] = []
         self.spent: list[Settlement] = []
-        self.barred: dict[str, tuple[str, ...]] = {}
+        self.excluded: dict[str, tuple[str, ...]] = {}
 
     def run(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -73,15 +73,15 @@ class GateMachine(RuleBasedStateMachine):
             concurrency=CONCURRENCY, per_minute=10_000, floor=0, window=timedelta(milliseconds=WINDOW_MS)
         )
         for credential in self.upstreams:
-            self.run(self.harness.enrol(credential, limits=bounds))
+            self.run(self.harness.register(credential, limits=bounds))
 
     @rule(count=st.integers(1, 8), run=st.sampled_from("abc"), delay_ms=st.sampled_from([0, 0, 500]), data=st.data())
     def offer(self, count: int, run: str, delay_ms: int, data: st.DataObject) -> None:
         affinity = data.draw(st.sampled_from(["", *self.upstreams]))
-        barred = tuple(data.draw(st.sets(st.sampled_from(sorted(self.upstreams)))))
-        wishes = {"run": run, "delay_ms": delay_ms, "affinity": affinity, "barred": barred}
+        excluded = tuple(data.draw(st.sets(st.sampled_from(sorted(self.upstreams)))))
+        wishes = {"run": run, "delay_ms": delay_ms, "affinity": affinity, "excluded": excluded}
         new = [job(f"job-{len(self.offered) + n}", **wishes) for n in range(count)]
-        self.barred |= {one.job: barred for one in new if len(barred) < len(self.upstreams)}
+        self.excluded |= {one.job: excluded for one in new if len(excluded) < len(self.upstreams)}
         assert self.run(self.harness.gate.enqueue(new)) == count
         self.offered |= {one.job for one in new}
         assert self.run(self.harness.gate.enqueue(new)) == 0
@@ -191,7 +191,7 @@ class GateMachine(RuleBasedStateMachine):
     def read(self) -> None:
         came = self.run(self.harness.admitted())
         for one in came:
-            assert one.credential not in self.barred.get(one.job, ()), "it is barred from this job"
+            assert one.credential not in self.excluded.get(one.job, ()), "it is excluded from this job"
         self.out += came
 
     def pick(self, data: st.DataObject, items: list[Any]) -> Any:

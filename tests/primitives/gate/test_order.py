@@ -15,7 +15,7 @@ async def drain(harness: GateHarness, most: int) -> list[str]:
 
 
 async def test_a_run_with_one_job_does_not_wait_for_a_run_with_thousands(harness: GateHarness):
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=1_000_000)
     await harness.gate.enqueue(jobs(3000, "big", run="big"))
     await drain(harness, 100)
@@ -26,7 +26,7 @@ async def test_a_run_with_one_job_does_not_wait_for_a_run_with_thousands(harness
 
 
 async def test_a_new_run_with_many_jobs_does_not_delay_the_others(harness: GateHarness):
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=1_000_000)
     await harness.gate.enqueue(jobs(300, "old", run="old"))
     await drain(harness, 100)
@@ -37,7 +37,7 @@ async def test_a_new_run_with_many_jobs_does_not_delay_the_others(harness: GateH
 
 
 async def test_runs_are_served_round_robin(harness: GateHarness):
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=1_000_000)
     await harness.gate.enqueue([job("holds the only permit", run="z")])
     for run in ("a", "b", "c"):
@@ -48,7 +48,7 @@ async def test_runs_are_served_round_robin(harness: GateHarness):
 
 
 async def test_removing_a_large_run_gives_no_run_an_advantage(harness: GateHarness):
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=1_000_000)
     await harness.gate.enqueue([job("holds the only permit", run="z")])
     await harness.gate.enqueue(jobs(400, "other", run="other"))
@@ -62,7 +62,7 @@ async def test_removing_a_large_run_gives_no_run_an_advantage(harness: GateHarne
 
 
 async def test_a_higher_priority_is_dispatched_first(harness: GateHarness):
-    await harness.enrol(limits=ONE_AT_A_TIME)
+    await harness.register(limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("out")])
     await harness.gate.enqueue([job("background", priority=9), job("normal"), job("urgent", priority=0)])
@@ -71,8 +71,8 @@ async def test_a_higher_priority_is_dispatched_first(harness: GateHarness):
 
 
 async def test_one_pool_never_blocks_another(harness: GateHarness):
-    await harness.enrol("t1", pool="exhausted")
-    await harness.enrol("t2", pool="free")
+    await harness.register("t1", pool="exhausted")
+    await harness.register("t2", pool="free")
     await harness.set_allowance(limit=10, remaining=0, pool="exhausted")
     await harness.set_allowance(limit=10, pool="free")
 
@@ -82,7 +82,7 @@ async def test_one_pool_never_blocks_another(harness: GateHarness):
 
 
 async def test_pools_with_a_common_name_prefix_are_separate(harness: GateHarness):
-    await harness.enrol("t1", pool="octo")
+    await harness.register("t1", pool="octo")
     await harness.set_allowance(limit=10, pool="octo")
 
     await harness.gate.enqueue([job("not ours", pool="octocat")])
@@ -93,7 +93,7 @@ async def test_pools_with_a_common_name_prefix_are_separate(harness: GateHarness
 async def test_a_job_gets_the_credential_it_had_before(harness: GateHarness):
     """ETags belong to one token: with another one, an unchanged page costs a call."""
     for credential in ("a", "b", "c"):
-        await harness.enrol(credential)
+        await harness.register(credential)
     await harness.set_allowance(limit=100)
     wanted = {f"page-{n}": "abc"[n % 3] for n in range(30)}
     await harness.gate.enqueue([job(name, affinity=credential) for name, credential in wanted.items()])
@@ -102,8 +102,8 @@ async def test_a_job_gets_the_credential_it_had_before(harness: GateHarness):
 
 
 async def test_a_job_waits_briefly_for_its_credential_and_no_longer_than_its_patience(harness: GateHarness):
-    await harness.enrol("mine", limits=PLENTY)
-    await harness.enrol("other", limits=PLENTY)
+    await harness.register("mine", limits=PLENTY)
+    await harness.register("other", limits=PLENTY)
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("first", affinity="mine")])
     (out,) = await harness.admitted()
@@ -120,8 +120,8 @@ async def test_a_job_waits_briefly_for_its_credential_and_no_longer_than_its_pat
 
 
 async def test_a_job_takes_another_credential_when_its_own_is_blocked_for_long(harness: GateHarness):
-    await harness.enrol("mine", limits=PLENTY)
-    await harness.enrol("other", limits=PLENTY)
+    await harness.register("mine", limits=PLENTY)
+    await harness.register("other", limits=PLENTY)
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue([job("first", affinity="mine")])
     (out,) = await harness.admitted()
@@ -133,7 +133,7 @@ async def test_a_job_takes_another_credential_when_its_own_is_blocked_for_long(h
 
 
 async def test_bound_and_unbound_jobs_of_a_credential_take_turns(harness: GateHarness):
-    await harness.enrol("mine", limits=ONE_AT_A_TIME)
+    await harness.register("mine", limits=ONE_AT_A_TIME)
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue([job("out", run="z")])
     await harness.gate.enqueue(jobs(3, "bound", run="a", affinity="mine") + jobs(3, "free", run="b"))

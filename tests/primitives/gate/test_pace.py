@@ -17,7 +17,7 @@ async def crowd(harness: GateHarness, count: int) -> list[str]:
     """Identities that nobody meters."""
     identities = [f"crawl:{n:03}" for n in range(count)]
     for each in identities:
-        await harness.enrol(each, limits=IDENTITY)
+        await harness.register(each, limits=IDENTITY)
     return identities
 
 
@@ -117,7 +117,7 @@ async def test_calls_from_before_the_pace_was_set_must_end_first(harness: GateHa
 
 async def test_other_buckets_and_other_pools_have_their_own_pace(harness: GateHarness):
     await paced(harness)
-    await harness.enrol("elsewhere", pool="hubot", limits=IDENTITY)
+    await harness.register("elsewhere", pool="hubot", limits=IDENTITY)
     await harness.gate.enqueue([job("other", bucket=OTHER), job("pool", pool="hubot", bucket=HOST)])
     assert sorted(names(await harness.admitted())) == ["job-00000", "other", "pool"]
 
@@ -166,7 +166,7 @@ async def test_a_credential_removed_during_its_call_does_not_block_its_bucket_fo
     (second,) = await later(harness, 1)
 
     await harness.gate.dismiss(second.credential)
-    await harness.enrol(second.credential, pool="hubot", limits=IDENTITY)
+    await harness.register(second.credential, pool="hubot", limits=IDENTITY)
     await harness.settle([settlement(second)])
     assert len(await later(harness, GAP_MS)) == 1
 
@@ -230,7 +230,7 @@ async def test_a_job_bound_to_its_credential_gets_its_turn(harness: GateHarness)
 
 async def test_many_hosts_whose_gap_ends_together_are_all_opened(harness: GateHarness):
     """In several steps, none of which holds the server for long."""
-    await harness.enrol(limits=IDENTITY.model_copy(update={"concurrency": 200}))
+    await harness.register(limits=IDENTITY.model_copy(update={"concurrency": 200}))
     hosts = [f"host-{n}" for n in range(120)]
     for host in hosts:
         await harness.gate.pace("octocat", host, gap_ms=GAP_MS)

@@ -74,7 +74,7 @@ class PaceMachine(RuleBasedStateMachine):
         self.identities = [f"identity-{n}" for n in range(count)]
         limits = IDENTITY.model_copy(update={"concurrency": concurrency})
         for identity in self.identities:
-            self.run(self.harness.enrol(identity, limits=limits))
+            self.run(self.harness.register(identity, limits=limits))
         for name, gap_ms in zip(HOSTS, gaps, strict=False):
             self.pace(name, gap_ms)
             self.offer(6, name, data)

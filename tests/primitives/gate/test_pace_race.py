@@ -43,7 +43,7 @@ async def test_a_paced_host_gets_one_call_at_a_time_from_all_processes_although_
     stream = Stream(embedded, unit, "jobs")
     gate = Gate(embedded, unit, stream=stream.keys.stream, group=GROUP, wake=unit.key("wake"))
     for n in range(PROCESSES):
-        await gate.enrol(f"crawl:{n}", pool="octocat", limits=IDENTITY)
+        await gate.register(f"crawl:{n}", pool="octocat", limits=IDENTITY)
     await gate.pace("octocat", HOST, gap_ms=GAP_MS)
     await gate.enqueue(jobs(JOBS, bucket=HOST))
     stopping = asyncio.Event()

@@ -43,7 +43,7 @@ async def test_an_exhausted_window_is_not_called(harness: GateHarness):
     await forget(harness)
     await harness.gate.remind(memory(little_left(harness, 0)))
     await harness.gate.enqueue(jobs(3))
-    await harness.enrol()
+    await harness.register()
 
     assert await harness.admitted() == []
     assert (await core(harness)).reason == "exhausted"
@@ -55,7 +55,7 @@ async def test_an_exhausted_window_is_not_called(harness: GateHarness):
 async def test_possibly_running_calls_count_as_spent(harness: GateHarness):
     await forget(harness)
     await harness.gate.remind(memory(little_left(harness, 10), running=4))
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(20))
 
     assert len(await harness.admitted()) == 10 - 4
@@ -64,7 +64,7 @@ async def test_possibly_running_calls_count_as_spent(harness: GateHarness):
 async def test_a_blocked_credential_stays_blocked(harness: GateHarness):
     await forget(harness)
     await harness.gate.remind(memory(CredentialRecord(credential="token", bucket="core", blocked_ms=60_000)))
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(1))
 
     assert await harness.admitted() == []
@@ -79,7 +79,7 @@ async def test_calls_of_the_last_minute_count(harness: GateHarness, is_noted: bo
     await forget(harness)
     notes = [little_left(harness, 100, limit=1000)] if is_noted else []
     await harness.gate.remind(memory(*notes, started=7))
-    await harness.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
+    await harness.register(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await harness.gate.enqueue(jobs(20))
     out = await harness.admitted()
     await harness.settle([harness.answered(one, 1000, 99 - n) for n, one in enumerate(out)])
@@ -94,7 +94,7 @@ async def test_a_record_applied_after_the_minute_counts_no_calls(harness: GateHa
     await forget(harness)
     await harness.gate.remind(memory(started=10))
     harness.advance(seconds=68)
-    await harness.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
+    await harness.register(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await harness.set_allowance(limit=1000)
     await harness.gate.enqueue(jobs(20))
 
@@ -105,7 +105,7 @@ async def test_applying_records_twice_counts_once(harness: GateHarness):
     await forget(harness)
     for _ in range(2):
         await harness.gate.remind(memory(little_left(harness, 50), started=4, running=5))
-    await harness.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
+    await harness.register(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await harness.gate.enqueue(jobs(20))
 
     assert len(await harness.admitted()) == 6
@@ -113,7 +113,7 @@ async def test_applying_records_twice_counts_once(harness: GateHarness):
 
 
 async def test_records_do_not_change_a_gate_with_its_data(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100)
     await harness.gate.enqueue(jobs(30))
     out = await harness.admitted()
@@ -126,7 +126,7 @@ async def test_records_do_not_change_a_gate_with_its_data(harness: GateHarness):
 
 
 async def test_a_gate_with_old_data_uses_the_lower_number(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=100, remaining=90)
 
     await harness.gate.remind(memory(little_left(harness, 12)))
@@ -135,7 +135,7 @@ async def test_a_gate_with_old_data_uses_the_lower_number(harness: GateHarness):
 
 
 async def test_a_record_of_a_past_window_has_no_effect(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     old = little_left(harness, 0)
     harness.window += 3600
     await harness.set_allowance(limit=100)

@@ -26,7 +26,7 @@ async def test_an_empty_server_is_reported_until_it_was_rebuilt(harness: GateHar
 
 
 async def test_rebuilding_after_a_flush_dispatches_every_job_once(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=1000)
     unfinished = jobs(40)
     await harness.gate.enqueue(unfinished)
@@ -37,7 +37,7 @@ async def test_rebuilding_after_a_flush_dispatches_every_job_once(harness: GateH
     await harness.valkey.execute("DEL", harness.stream)
 
     await harness.prepare()
-    await harness.enrol()
+    await harness.register()
     rest = unfinished[10:]
     assert await harness.gate.rebuild(pages(rest[:20], rest[20:])) == 30
 
@@ -47,7 +47,7 @@ async def test_rebuilding_after_a_flush_dispatches_every_job_once(harness: GateH
 
 
 async def test_rebuilding_an_intact_gate_changes_nothing(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     all_jobs = jobs(25)
     await harness.gate.enqueue(all_jobs)
@@ -60,7 +60,7 @@ async def test_rebuilding_an_intact_gate_changes_nothing(harness: GateHarness):
 
 
 async def test_a_permit_whose_message_vanished_is_freed_and_its_job_enqueued_again(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(3))
     lost, *_ = await harness.admitted()
@@ -75,7 +75,7 @@ async def test_a_permit_whose_message_vanished_is_freed_and_its_job_enqueued_aga
 
 
 async def test_a_message_taken_over_under_a_new_id_keeps_its_permit(harness: GateHarness):
-    await harness.enrol()
+    await harness.register()
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(1))
     (taken,) = await harness.admitted()
@@ -90,7 +90,7 @@ async def test_a_message_taken_over_under_a_new_id_keeps_its_permit(harness: Gat
 
 async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_successor(harness: GateHarness):
     """It was frozen and wakes: its call is spent, its result changes nothing else."""
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await harness.set_allowance(limit=10)
     await harness.gate.enqueue(jobs(3))
     (taken,) = await harness.admitted()
@@ -108,12 +108,12 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_suc
 
 async def test_a_settlement_from_before_a_flush_ends_no_permit(harness: GateHarness):
     """Permits and messages are numbered anew, and within one millisecond both numbers may be somebody else's."""
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(1))
     (old,) = await harness.admitted()
     await harness.valkey.execute("FLUSHALL")
     await harness.prepare()
-    await harness.enrol()
+    await harness.register()
     await harness.gate.enqueue(jobs(5, "new"))
     (new,) = await harness.admitted()
     assert new.permit == old.permit

@@ -12,7 +12,7 @@ async def fields(harness: GateHarness, part: str) -> set[str]:
 
 
 async def test_without_a_quota_no_probe_is_made(harness: GateHarness):
-    await harness.enrol(limits=MANY)
+    await harness.register(limits=MANY)
     await harness.gate.enqueue(jobs(5, bucket=HOST))
     out = await harness.admitted()
     assert len(out) == 3
@@ -23,7 +23,7 @@ async def test_without_a_quota_no_probe_is_made(harness: GateHarness):
 
 
 async def test_a_reported_allowance_applies_to_an_unmetered_credential(harness: GateHarness):
-    await harness.enrol(limits=MANY)
+    await harness.register(limits=MANY)
     await harness.gate.enqueue(jobs(5, bucket=HOST))
     first, *_ = await harness.admitted()
     await harness.settle([harness.answered(first, 10, 3)])
@@ -86,7 +86,7 @@ async def test_a_free_identity_that_is_blocked_in_one_bucket_serves_the_next(har
 
 
 async def test_the_minute_limit_of_an_identity_counts_all_its_buckets(harness: GateHarness):
-    await harness.enrol(limits=IDENTITY.model_copy(update={"concurrency": 9, "per_minute": 4}))
+    await harness.register(limits=IDENTITY.model_copy(update={"concurrency": 9, "per_minute": 4}))
     await harness.gate.enqueue([job(f"job-{n}", bucket=f"host-{n}") for n in range(6)])
     assert len(await harness.admitted()) == 4
     assert await later(harness, 59_000) == []
@@ -94,8 +94,8 @@ async def test_the_minute_limit_of_an_identity_counts_all_its_buckets(harness: G
 
 
 async def test_metered_and_unmetered_credentials_serve_one_pool(harness: GateHarness):
-    await harness.enrol("metered", limits=PLENTY.model_copy(update={"concurrency": 2}))
-    await harness.enrol("unmetered", limits=MANY)
+    await harness.register("metered", limits=PLENTY.model_copy(update={"concurrency": 2}))
+    await harness.register("unmetered", limits=MANY)
     await harness.gate.enqueue(jobs(9, bucket=HOST))
     out = await harness.admitted()
     assert sorted(one.credential for one in out) == ["metered", *["unmetered"] * 3]
@@ -111,10 +111,10 @@ async def test_metered_and_unmetered_credentials_serve_one_pool(harness: GateHar
 
 
 async def test_a_credential_that_becomes_metered_still_serves_waiting_jobs(harness: GateHarness):
-    await harness.enrol(limits=MANY)
+    await harness.register(limits=MANY)
     await harness.gate.enqueue([job("a", bucket=HOST), job("b", bucket=OTHER)])
     out = await harness.admitted()
-    await harness.enrol(limits=PLENTY.model_copy(update={"concurrency": 2}))
+    await harness.register(limits=PLENTY.model_copy(update={"concurrency": 2}))
     await harness.gate.enqueue([job("c", bucket=HOST), job("d", bucket=OTHER)])
     await harness.settle([harness.answered(one, 1000, 900) for one in out])
     assert sorted(names(await harness.admitted())) == ["c", "d"]

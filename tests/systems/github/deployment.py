@@ -65,17 +65,17 @@ class Deployment:
             [source],
             caller=client,
             secrets=self,
-            enrol_credentials=self.enrol,
+            register_credentials=self.register,
             finalizers=[self.statistics.finalize],
         )
         self.orchestrator = self.collector.orchestrator
         secrets = GithubWebhookSettings(secrets=(SecretStr("an-older-secret-of-it"), SecretStr(SECRET)))
         self.webhooks = Webhooks(parts.database, self.documents, secrets)
 
-    async def enrol(self) -> None:
+    async def register(self) -> None:
         world = self.sim.world
         for login in world.operators() if self._is_pooled else world.logins():
-            await self.parts.gate.enrol(login, pool=self._pool(login), limits=self.limits)
+            await self.parts.gate.register(login, pool=self._pool(login), limits=self.limits)
 
     def _pool(self, login: str) -> str:
         return "operators" if self._is_pooled else login

@@ -186,7 +186,7 @@ class CollectOutcome(msgspec.Struct, frozen=True, kw_only=True):
 async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: ProgressOutput) -> CollectOutcome:
     """Collect all subjects with the workers of this process; other processes may work on them too."""
     began = monotonic()
-    await cell.credentials.enrol()  # the leader does it too, but may be a process without the token of this one
+    await cell.credentials.register()  # the leader does it too, but may be a process without the token of this one
     served = await _each(subjects, lambda subject: cell.credentials.pool_for(subject.user_id))
     pools = {subject.user_id: pool for subject, pool in zip(subjects, served, strict=True)}
     plan = await make_plan(cell, subjects, pools)

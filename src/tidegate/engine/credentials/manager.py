@@ -1,7 +1,7 @@
-"""The credentials of a source: add, list, test and remove them, provide their secrets, and enrol them in the gate.
+"""The credentials of a source: add, list, test and remove them, provide their secrets, and register them in the gate.
 
 SQL is the source of truth and is written first; the gate is updated right after the commit. If the process dies in
-between, the next leader updates the gate, because it enrols all credentials when it starts.
+between, the next leader updates the gate, because it registers all credentials when it starts.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ _AT_ONCE = 50
 class CredentialManager:
     """The credentials of one source.
 
-    `on_unserved` is called with a pool that has no valid credential left. `before_enrolment` is awaited before a
-    credential is enrolled in the gate: a gate that lost its data grants permits as soon as it knows a credential, so
+    `on_unserved` is called with a pool that has no valid credential left. `before_registration` is awaited before a
+    credential is registered in the gate: a gate that lost its data grants permits as soon as it knows a credential, so
     stored limits have to be restored first.
     """
 
@@ -56,12 +56,12 @@ class CredentialManager:
         source: str,
         limits: CredentialLimits,
         on_unserved: Callable[[str], Awaitable[None]],
-        before_enrolment: Callable[[], Awaitable[None]],
+        before_registration: Callable[[], Awaitable[None]],
     ) -> None:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
         self.source, self.pool = source, pool_of(source)
         self.vault = self._vault = vault
-        self._authority, self._before_enrolment = authority, before_enrolment
+        self._authority, self._before_registration = authority, before_registration
         self.secrets = SecretCache(database, vault, authority)
         self.holdings: list[Callable[[], EncryptedSecrets | None]] = []
         """Factories for other secrets that are encrypted with the same keys; called when the keys are rotated."""
@@ -221,7 +221,7 @@ class CredentialManager:
         )
         self.secrets.borrowed = borrowed
         if borrowed is not None:
-            await self.enrol_one(borrowed.stored.credential.allowance, self.pool)
+            await self.register_one(borrowed.stored.credential.allowance, self.pool)
 
     async def require_any(self) -> None:
         """Raise `InvalidSettings` with instructions if this process has no credential for any call.
@@ -247,25 +247,25 @@ class CredentialManager:
             self._database, self._vault, [found for made in self.holdings if (found := made()) is not None]
         )
 
-    async def enrol(self) -> None:
+    async def register(self) -> None:
         """Make the gate agree with SQL. Idempotent; correct at any time."""
         pools = await self._allowances()
         allowances = list(pools)
-        await self._before_enrolment()
+        await self._before_registration()
         for start in range(0, len(allowances), _AT_ONCE):
             some = allowances[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._enrol_in_gate(allowance, pools[allowance]) for allowance in some))
-        # Credentials are written to SQL before they are enrolled, so the gate is read before SQL is read again.
+            await asyncio.gather(*(self._register_in_gate(allowance, pools[allowance]) for allowance in some))
+        # Credentials are written to SQL before they are registered, so the gate is read before SQL is read again.
         present = [member.name for member in (await self._gate.status(self.pool)).credentials]
         known = await self._allowances()
         for allowance in present:
             if known.get(allowance) != self.pool:
                 await self._dismiss(allowance)
 
-    async def enrol_one(self, allowance: str, pool: str) -> None:
-        """Enrol an allowance in a pool; a retired one is used again."""
-        await self._before_enrolment()
-        await self._enrol_in_gate(allowance, pool)
+    async def register_one(self, allowance: str, pool: str) -> None:
+        """Register an allowance in a pool; a retired one is used again."""
+        await self._before_registration()
+        await self._register_in_gate(allowance, pool)
 
     async def close(self) -> None:
         """Forget all secrets and end renewals."""
@@ -277,10 +277,10 @@ class CredentialManager:
         if await self._database.read(records.is_exclusive, allowance):
             limits = limits.model_copy(update={"floor": 0})
         try:
-            await self._gate.enrol(allowance, pool=pool, limits=limits)
-        except InvalidArgument:  # it is still enrolled in its former pool
+            await self._gate.register(allowance, pool=pool, limits=limits)
+        except InvalidArgument:  # it is still registerled in its former pool
             await self._gate.dismiss(allowance)
-            await self._gate.enrol(allowance, pool=pool, limits=limits)
+            await self._gate.register(allowance, pool=pool, limits=limits)
 
     @property
     def _removed(self) -> str:
@@ -331,7 +331,7 @@ class CredentialManager:
         credential = await self._database.transaction(records.put, new)
         log.info("credentials.added", credential_name=name, kind=str(kind), pool=new.pool)
         self.secrets.forget(credential.allowance)
-        await self.enrol_one(credential.allowance, credential.pool)
+        await self.register_one(credential.allowance, credential.pool)
         return credential
 
     async def _name_for(self, kind: CredentialKind, account: Account) -> str:
@@ -369,11 +369,11 @@ class CredentialManager:
         allowance = credential.allowance
         if account is not None and account.allowance != allowance:
             await self._database.transaction(records.move, stored, account)
-            # If another credential still uses the former allowance, `_dismiss` enrols it again.
+            # If another credential still uses the former allowance, `_dismiss` registers it again.
             await self._dismiss(allowance)
             allowance = account.allowance
         self.secrets.forget(credential.allowance)
-        await self.enrol_one(allowance, credential.pool)
+        await self.register_one(allowance, credential.pool)
 
     async def _require_rested(self, credential: Credential) -> None:
         """Raise `NotNow` if the upstream blocked the credential, because a test is a call too."""
@@ -402,12 +402,12 @@ class CredentialManager:
         return pools | dict.fromkeys(await self._database.read(records.borrowed, self.source, audience), self.pool)
 
     async def _dismiss(self, allowance: str) -> None:
-        """Remove an allowance from the gate, and enrol it again if a credential for it was stored concurrently.
+        """Remove an allowance from the gate, and register it again if a credential for it was stored concurrently.
 
-        Credentials are written to SQL before they are enrolled. An allowance that is removed here by mistake is
-        therefore found in SQL afterwards; one that is stored later is also enrolled later.
+        Credentials are written to SQL before they are registered. An allowance that is removed here by mistake is
+        therefore found in SQL afterwards; one that is stored later is also registered later.
         """
         await self._gate.dismiss(allowance)
         pool = (await self._allowances()).get(allowance)
         if pool is not None:
-            await self.enrol_one(allowance, pool)
+            await self.register_one(allowance, pool)

@@ -40,10 +40,10 @@ class Tokens:
         self._secrets = {require_name("credential", name): secret for name, secret in secrets.items()}
         self._limits = limits or CredentialLimits()
 
-    async def enrol(self, gate: Gate) -> None:
-        """Enrol the tokens that were not rejected in the gate. Idempotent; correct at any time."""
+    async def register(self, gate: Gate) -> None:
+        """Register the tokens that were not rejected in the gate. Idempotent; correct at any time."""
         for name in self._secrets:
-            await gate.enrol(name, pool=self.pool, limits=self._limits)
+            await gate.register(name, pool=self.pool, limits=self._limits)
 
     async def secret_of(self, credential: str) -> str:
         """Return a secret. Raises `NoCredential` if it is unknown, or if the upstream has rejected it."""

@@ -54,7 +54,7 @@ local function is_preferred(a, b)
 end
 
 -- Where there is one call at a time: put the preferred one of the credentials that may take the very first job in front.
--- Otherwise a job that keeps its credential, or that some are barred from, would wait while others were preferred.
+-- Otherwise a job that keeps its credential, or that some are excluded from, would wait while others were preferred.
 local function put_first(gate, available, pool, bucket)
   local first, chosen, ranks = nil, 1, {}
   for n, one in ipairs(available) do

@@ -7,11 +7,11 @@ local function enqueue(gate, jobs)
   for n, job in ipairs(jobs) do
     if not known[n] and not new[job.job] then
       added = added + 1
-      local barred = job.barred or {}
-      table.sort(barred)
-      barred = #barred > 0 and '|' .. table.concat(barred, '|') .. '|' or ''
+      local excluded = job.excluded or {}
+      table.sort(excluded)
+      excluded = #excluded > 0 and '|' .. table.concat(excluded, '|') .. '|' or ''
       local record =
-        {job.pool, job.bucket, job.priority, job.run, job.cost, job.affinity .. barred, job.payload, ''}
+        {job.pool, job.bucket, job.priority, job.run, job.cost, job.affinity .. excluded, job.payload, ''}
       new[job.job] = record
       if job.delay_ms > 0 then
         keep_record(gate, job.job, record)

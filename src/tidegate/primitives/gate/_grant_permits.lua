@@ -89,8 +89,8 @@ local function release_affinity(gate, credential, bucket)
     local record = record_from(redis.call('HGET', gate.keys.jobs, job_of(rank)))
     if record then
       unbind(gate, record)
-      local barred = barred_credentials(record)
-      record[AFFINITY] = barred and '|' .. barred or ''
+      local excluded = excluded_credentials(record)
+      record[AFFINITY] = excluded and '|' .. excluded or ''
       place(gate, job_of(rank), record, pool_queue(record), rank)
     end
   end

@@ -8,8 +8,8 @@ local function open_gate(keys, now_ms)
     states = {}, changed = {}, members = {},
     -- _pace.lua: field -> pace (false: there is none), paces to write, permits of requests that were not sent
     paces = {}, changed_paces = {}, unused = {},
-    -- _queues.lua: field -> {turn, jobs}, record -> its two turns, ZADD and HSET arguments, owner -> its barred queues
-    turns = {}, turns_of = {}, arrivals = {}, records = {}, barred_queues = {},
+    -- _queues.lua: field -> {turn, jobs}, record -> its two turns, ZADD and HSET arguments, owner -> its excluded queues
+    turns = {}, turns_of = {}, arrivals = {}, records = {}, exclusion_queues = {},
     -- _queues.lua: number -> its digits
     digits = {},
     -- _starved.lua: pool -> its starved buckets, pool -> its idle credentials

@@ -1,7 +1,7 @@
 -- Waiting jobs: all queues of all pools in one sorted set, all scores 0, ordered by `queue|priority|turn|job`.
 --
 -- A queue is `p:pool|bucket`, `c:credential|bucket` for jobs that keep the credential they had, or
--- `b:pool|bucket|group` for jobs that some credentials of the pool are barred from: one queue for each set of barred
+-- `b:pool|bucket|group` for jobs that some credentials of the pool are excluded from: one queue for each set of excluded
 -- credentials, so that no credential reads jobs that it may not take. A position is a member of the sorted set, its rank
 -- what follows the queue.
 --
@@ -9,7 +9,7 @@
 -- job's turn is one more than the larger of the pool's present turn and its run's last one. A run's turn is deleted when
 -- its last job leaves the queue.
 --
--- AFFINITY holds the credential that a job wants, or nothing; and, behind a bar, those that are barred from it, each with
+-- AFFINITY holds the credential that a job wants, or nothing; and, behind a bar, those that are excluded from it, each with
 -- a bar behind it.
 ---@include credentials
 local POOL, BUCKET, PRIORITY, RUN, COST, AFFINITY, PAYLOAD, POSITION = 1, 2, 3, 4, 5, 6, 7, 8  -- a job's record
@@ -35,12 +35,12 @@ local function wanted_credential(record)
 end
 
 -- As it stands in the record: `one|other|`, or nil.
-local function barred_credentials(record)
+local function excluded_credentials(record)
   return string.match(record[AFFINITY], '|(.+)$')
 end
 
-local function is_barred(credential, barred)
-  return barred and string.find('|' .. barred, '|' .. credential .. '|', 1, true) ~= nil
+local function is_excluded(credential, excluded)
+  return excluded and string.find('|' .. excluded, '|' .. credential .. '|', 1, true) ~= nil
 end
 
 local function rank_of(position, queue)
@@ -100,8 +100,8 @@ end
 
 -- The queue of the pool for a job that wants no particular credential.
 local function pool_queue(record)
-  local barred, owner = barred_credentials(record), record[POOL] .. '|' .. record[BUCKET]
-  return barred and 'b:' .. owner .. '|' .. string.sub(redis.sha1hex(barred), 1, 16) or 'p:' .. owner
+  local excluded, owner = excluded_credentials(record), record[POOL] .. '|' .. record[BUCKET]
+  return excluded and 'b:' .. owner .. '|' .. string.sub(redis.sha1hex(excluded), 1, 16) or 'p:' .. owner
 end
 
 local function keep_record(gate, job, record)
@@ -122,7 +122,7 @@ local function join_queue(gate, job, record)
   local turn = math.max(pool_turn[1], run_turn[1]) + 1
   run_turn[1], run_turn[2] = turn, run_turn[2] + 1
   local queue, wanted = pool_queue(record), wanted_credential(record)
-  local credential = wanted ~= '' and not is_barred(wanted, barred_credentials(record)) and read_state(gate, wanted)
+  local credential = wanted ~= '' and not is_excluded(wanted, excluded_credentials(record)) and read_state(gate, wanted)
   if credential and not credential.retired and credential.pool == record[POOL] then
     queue = 'c:' .. wanted .. '|' .. record[BUCKET]
     credential.bound = credential.bound + 1
@@ -150,19 +150,19 @@ local function leave_queue(gate, record, turn)
   unbind(gate, record)
 end
 
--- Whether every credential is barred. Then none is: the job's information is out of date, and the caller checks again.
-local function are_all_barred(gate, credentials, barred)
+-- Whether every credential is excluded. Then none is: the job's information is out of date, and the caller checks again.
+local function are_all_excluded(gate, credentials, excluded)
   for _, name in ipairs(credentials) do
     local credential = read_state(gate, name)
-    if credential and not credential.retired and not is_barred(name, barred) then return false end
+    if credential and not credential.retired and not is_excluded(name, excluded) then return false end
   end
   return true
 end
 
--- The queues of a bucket with jobs that some credentials are barred from, each with those of its first job.
-local function barred_queues_of(gate, pool, bucket)
+-- The queues of a bucket with jobs that some credentials are excluded from, each with those of its first job.
+local function exclusion_queues_of(gate, pool, bucket)
   local owner = 'b:' .. pool .. '|' .. bucket
-  if gate.barred_queues[owner] then return gate.barred_queues[owner] end
+  if gate.exclusion_queues[owner] then return gate.exclusion_queues[owner] end
   local found, from = {}, '[' .. owner .. '|'
   while true do
     local position = redis.call('ZRANGE', gate.keys.waiting, from, '(' .. owner .. '}', 'BYLEX', 'LIMIT', 0, 1)[1]
@@ -170,23 +170,23 @@ local function barred_queues_of(gate, pool, bucket)
     local queue = owner .. '|' .. string.match(string.sub(position, #owner + 2), '^[^|]*')
     local record = record_from(redis.call('HGET', gate.keys.jobs, job_of(rank_of(position, queue))))
     if record then
-      local barred = barred_credentials(record)
-      if are_all_barred(gate, credentials_of(gate, pool), barred) then barred = nil end
-      found[#found + 1] = {queue = queue, barred = barred}
+      local excluded = excluded_credentials(record)
+      if are_all_excluded(gate, credentials_of(gate, pool), excluded) then excluded = nil end
+      found[#found + 1] = {queue = queue, excluded = excluded}
       from = '[' .. queue .. '}'
     else
       redis.call('ZREM', gate.keys.waiting, position)  -- its record is gone
     end
   end
-  gate.barred_queues[owner] = found
+  gate.exclusion_queues[owner] = found
   return found
 end
 
--- The queues that a credential serves: its pool's, its own, and those of jobs that it is not barred from.
+-- The queues that a credential serves: its pool's, its own, and those of jobs that it is not excluded from.
 local function queues_of(gate, credential, pool, bucket)
   local queues = {'p:' .. pool .. '|' .. bucket}
-  for _, group in ipairs(barred_queues_of(gate, pool, bucket)) do
-    if not is_barred(credential, group.barred) then queues[#queues + 1] = group.queue end
+  for _, group in ipairs(exclusion_queues_of(gate, pool, bucket)) do
+    if not is_excluded(credential, group.excluded) then queues[#queues + 1] = group.queue end
   end
   if read_state(gate, credential).bound > 0 then queues[#queues + 1] = 'c:' .. credential .. '|' .. bucket end
   return queues
@@ -196,7 +196,7 @@ end
 local function has_waiting_jobs(gate, credentials, pool, bucket)
   if first_positions(gate, 'p:' .. pool .. '|' .. bucket, 1)[1] then return true end
   prefetch_states(gate, credentials)
-  for _, group in ipairs(barred_queues_of(gate, pool, bucket)) do
+  for _, group in ipairs(exclusion_queues_of(gate, pool, bucket)) do
     if first_positions(gate, group.queue, 1)[1] then return true end
   end
   for _, credential in ipairs(credentials) do
@@ -210,7 +210,7 @@ end
 local function save_arrivals(gate)
   if #gate.arrivals > 0 then redis.call('ZADD', gate.keys.waiting, unpack(gate.arrivals)) end
   if #gate.records > 0 then redis.call('HSET', gate.keys.jobs, unpack(gate.records)) end
-  gate.arrivals, gate.records, gate.barred_queues = {}, {}, {}
+  gate.arrivals, gate.records, gate.exclusion_queues = {}, {}, {}
 end
 
 local function save_turns(gate)

@@ -89,7 +89,7 @@ class Gate:
     """One shard: the pools that hash to it, the stream of jobs that may run, and the timers of both.
 
     Example:
-        await context.gate.enrol("token-1", pool="weather", limits=CredentialLimits(concurrency=4))
+        await context.gate.register("token-1", pool="weather", limits=CredentialLimits(concurrency=4))
         await context.gate.enqueue([Job(job="page-1", pool="weather", run="run-1", payload="/forecast?page=1")])
     """
 
@@ -112,7 +112,7 @@ class Gate:
         self.intents = EnqueueIntents(valkey, unit, wake=wake, clock=self._clock)
         """Enqueue intents of commits with jobs that are not enqueued yet."""
 
-    async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
+    async def register(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
         """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
 
         A retired credential becomes active again; the known state of its allowances is kept.
@@ -120,7 +120,7 @@ class Gate:
         require_name("credential", credential)
         require_name("pool", pool)
         limits = limits or self._settings
-        reply = await scripts.enrol(
+        reply = await scripts.register(
             self._valkey,
             credential=credential,
             pool=pool,
@@ -137,15 +137,15 @@ class Gate:
             **self._keys,
         )
         match reply:
-            case [b"enrolled", int() as dispatched]:
+            case [b"registered", int() as dispatched]:
                 self._permits.inc(dispatched)
-            case [b"elsewhere", bytes(), 1]:  # retired in that pool, so it can be enrolled in this one
+            case [b"elsewhere", bytes(), 1]:  # retired in that pool, so it can be registered in this one
                 await self.dismiss(credential)
-                await self.enrol(credential, pool=pool, limits=limits)
+                await self.register(credential, pool=pool, limits=limits)
             case [b"elsewhere", bytes() as other, 0]:
                 raise InvalidArgument("credential", credential, f"it belongs to the pool {other.decode()!r}")
             case _:
-                raise AssertionError(f"enrol.lua replied {reply!r}")
+                raise AssertionError(f"register.lua replied {reply!r}")
 
     async def dismiss(self, credential: str) -> None:
         """Retire a credential; jobs that prefer it wait for another credential of its pool."""
@@ -291,7 +291,7 @@ class Gate:
         return not await self._valkey.execute("EXISTS", epoch_key(self._unit))
 
     async def remind(self, memory: PoolRecord) -> None:
-        """Restore the record of a pool after a loss of data, before its credentials are enrolled again.
+        """Restore the record of a pool after a loss of data, before its credentials are registered again.
 
         It can only reduce what the gate allows.
         """

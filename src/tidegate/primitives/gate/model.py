@@ -79,7 +79,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cost: int = 1
     affinity: str = ""
     """The preferred credential, usually that of an earlier call."""
-    barred: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     """Credentials that must not execute the job. If that includes all of the pool, it is ignored, since the job would
     wait forever; so the caller must check again."""
     payload: str = ""
@@ -92,8 +92,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         require_name("bucket", self.bucket)
         if self.affinity:
             require_name("affinity", self.affinity)
-        for credential in self.barred:
-            require_name("barred", credential)
+        for credential in self.excluded:
+            require_name("excluded", credential)
         require_whole("cost", self.cost, least=1, most=_LARGEST_COST)
         require_whole("priority", self.priority, least=0, most=LOWEST_PRIORITY)
         require_whole("delay_ms", self.delay_ms, least=0, most=LONGEST_MS)

@@ -10,7 +10,7 @@
 ---@include open_gate
 ---@include record_result
 -- Reply: calls of the last minute that the gate did not know
--- A credential that the gate does not know waits here to be enrolled, like one that was dismissed with calls in flight.
+-- A credential that the gate does not know waits here to be registered, like one that was dismissed with calls in flight.
 
 local restored = {}
 

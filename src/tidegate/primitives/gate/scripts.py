@@ -92,8 +92,8 @@ async def remove_jobs(
     ...
 
 
-@lua_script("enrol.lua")
-async def enrol(
+@lua_script("register.lua")
+async def register(
     valkey: Valkey,
     *,
     credential: str,

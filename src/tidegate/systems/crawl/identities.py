@@ -93,7 +93,7 @@ class IdentityRegistry:
         await self._database.transaction(_remove, name)
         self._held.pop(name, None)
         log.info("crawl.identity_removed", identity=name)
-        await self.enrol()
+        await self.register()
 
     async def enable(self, name: str) -> None:
         """Use an identity again. Raises `NotFound`."""
@@ -104,7 +104,7 @@ class IdentityRegistry:
         """Stop using an identity, and keep it. Raises `NotFound`."""
         await self._database.transaction(_enable, name, False)
         self._held.pop(name, None)
-        await self.enrol()
+        await self.register()
 
     async def get(self, name: str) -> Identity:
         """Return one identity; raises `NotFound`."""
@@ -156,7 +156,7 @@ class IdentityRegistry:
             )
         return POOL
 
-    async def enrol(self) -> None:
+    async def register(self) -> None:
         """Synchronize the gate with SQL. Can be repeated at any time.
 
         Paces and rests come first, because a gate that lost its data uses an identity as soon as it knows it.
@@ -168,7 +168,7 @@ class IdentityRegistry:
         names, limits = list(used), self._settings.identity_limits
         for start in range(0, len(names), _AT_ONCE):
             some = [credential_of(name) for name in names[start : start + _AT_ONCE]]
-            await asyncio.gather(*(self._gate.enrol(one, pool=POOL, limits=limits) for one in some))
+            await asyncio.gather(*(self._gate.register(one, pool=POOL, limits=limits) for one in some))
         # A new identity is written to SQL before the gate; so the gate must be read before SQL.
         present = [member.name for member in (await self._gate.status(POOL)).credentials]
         known = {credential_of(name) for name in await self._database.read(_used)}
@@ -196,7 +196,7 @@ class IdentityRegistry:
     async def _register(self) -> None:
         """Register a new User-Agent: Crawl-delays for it are computed first."""
         await self.hosts.update_delays()
-        await self.enrol()
+        await self.register()
 
     async def _open(self, stored: StoredIdentity | None) -> str:
         if stored is None:

@@ -97,7 +97,7 @@ class CrawlPlugin(SourcePlugin):
             finalizers=[CrawlFinalizer(database, processor).finalize],
             writer=CrawlWriter(note),
             records_claims=True,
-            barred=Eligibility(self.source, identities).barred,
+            excluded=Eligibility(self.source, identities).excluded,
             services={
                 "raws notifier": OutboxNotifier(
                     database, wakeup, leads_here=lambda: processor.is_running, topic=RAWS_STORED

@@ -1,7 +1,7 @@
 """Calls hosts politely: fetches nothing that robots.txt forbids, and nothing before robots.txt was read.
 
 robots.txt can forbid a path to one User-Agent and allow it to another. A job that is enqueued names the identities that
-are barred from it, by the rules that this process last knew (`Eligibility`). If it knows none, or outdated ones, the
+are excluded from it, by the rules that this process last knew (`Eligibility`). If it knows none, or outdated ones, the
 caller reads robots.txt and gives the job back (`PoliteCaller`). Both use the same rules, so a returned job is not
 assigned to the same identity again. Only a page that no identity may fetch is withheld.
 
@@ -45,7 +45,7 @@ class Eligibility:
     def __init__(self, source: AddressedJobs, identities: IdentityRegistry) -> None:
         self._source, self._identities = source, identities
 
-    def barred(self, job: StoredJob) -> Sequence[str]:
+    def excluded(self, job: StoredJob) -> Sequence[str]:
         """The identities for which robots.txt forbids the page of a job; none if it forbids it to all of them."""
         if job.pool != POOL:
             return ()

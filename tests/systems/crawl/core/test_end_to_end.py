@@ -64,15 +64,15 @@ class Crawl:
             [CrawlSource(sites, crawling, tries=TRIES)],
             caller=client,
             secrets=self,
-            enrol_credentials=self.enrol,
+            register_credentials=self.register,
             writers={"crawl": CrawlWriter()},
             finalizers=[CrawlFinalizer(database, self.processor).finalize],
             settings=CollectSettings(first_pause=BRIEF, longest_pause=BRIEF, max_attempts=TRIES),
         )
 
-    async def enrol(self) -> None:
+    async def register(self) -> None:
         limits = CredentialLimits(concurrency=20, per_minute=10**6, floor=0, metered=False)
-        await self.parts.gate.enrol("crawl:one", pool="crawl", limits=limits)
+        await self.parts.gate.register("crawl:one", pool="crawl", limits=limits)
 
     async def secret_of(self, credential: str) -> str:
         return msgspec.json.encode(self.market.identities[0].headers).decode()

@@ -90,8 +90,8 @@ class Crawler:
             secrets=self.book,
             routes={"pages": way},
             writers={"pages": self},
-            enrol_credentials=self.book.enrol,
-            barred=Eligibility(source, self.book).barred,
+            register_credentials=self.book.register,
+            excluded=Eligibility(source, self.book).excluded,
         )
 
     def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:

@@ -190,7 +190,7 @@ async def test_the_copy_in_sql_equals_the_state_of_the_gate(
     await harness.parts.valkey.execute("FLUSHALL")
     await harness.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
     await harness.gate.pace("crawl", "shop", gap_ms=0)
-    await harness.book.enrol()
+    await harness.book.register()
     health = IdentityHealth(updated_at=harness.clock.now())
     for number, (said, pause_ms) in enumerate(steps):
         harness.advance(timedelta(milliseconds=pause_ms))

@@ -48,7 +48,7 @@ async def rows(harness: PolitenessHarness, table: str) -> list[tuple[object, ...
 async def test_without_configured_identities_requests_name_tidegate(harness: PolitenessHarness):
     assert await harness.book.list() == [Identity(name="tidegate", built_in=True, health=[])]
     assert await headers_of(harness, "tidegate") == {"User-Agent": f"tidegate/{__version__} (crawler)"}
-    await harness.book.enrol()
+    await harness.book.register()
     assert list(await harness.members()) == ["crawl:tidegate"]
     reached = harness.again(contact="https://example.org/bot")
     assert await headers_of(reached, "tidegate") == {
@@ -60,7 +60,7 @@ async def test_without_configured_identities_requests_name_tidegate(harness: Pol
 @pytest.mark.every_server
 async def test_an_identity_is_added_and_removed(everywhere: PolitenessHarness):
     harness = everywhere
-    await harness.book.enrol()
+    await harness.book.register()
 
     added = await harness.book.add("spy", SPY)
 
@@ -92,10 +92,10 @@ async def test_an_identity_is_added_and_removed(everywhere: PolitenessHarness):
 
 
 async def test_identities_are_used_as_the_settings_say(harness: PolitenessHarness):
-    await harness.again(concurrency=3).book.enrol()
+    await harness.again(concurrency=3).book.register()
     (member,) = (await harness.members()).values()
     assert member.concurrency == 3
-    await harness.book.enrol()
+    await harness.book.register()
     (member,) = (await harness.members()).values()
     assert member.concurrency == 1
 
@@ -179,7 +179,7 @@ async def test_registration_after_a_loss_of_data_restores_pace_and_blocks(everyw
     await harness.database.transaction(_refused, harness.host)
     await harness.parts.valkey.execute("FLUSHALL")
 
-    await harness.book.enrol()
+    await harness.book.register()
 
     pace = await harness.pace()
     assert (pace.gap_ms, pace.rests_in_ms, pace.one_at_a_time) == (4_000, 90_000, True)
@@ -192,10 +192,10 @@ async def test_registration_after_a_loss_of_data_restores_pace_and_blocks(everyw
 
 async def test_registration_in_an_intact_gate_changes_nothing(harness: PolitenessHarness):
     await harness.book.hosts.register(harness.host)
-    await harness.book.enrol()
+    await harness.book.register()
     before = await harness.pace(), await harness.members()
     for _ in range(2):
-        await harness.book.enrol()
+        await harness.book.register()
     assert (await harness.pace(), await harness.members()) == before
 
 
@@ -219,7 +219,7 @@ async def test_identities_are_listed_while_valkey_is_unavailable(tmp_path: Path,
         await harness.database.transaction(_refused, harness.host)
         server.stop()
         with pytest.raises(ValkeyUnavailable):
-            await harness.book.enrol()
+            await harness.book.register()
 
         (listed,) = await harness.book.list()
 

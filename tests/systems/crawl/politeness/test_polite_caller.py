@@ -283,19 +283,19 @@ async def test_an_unavailable_database_counts_no_attempt(harness: PolitenessHarn
 
 async def test_the_crawl_delay_is_the_pace_unless_the_setting_is_longer(opened: Open):
     harness = await met(await opened(LENIENT))
-    await harness.book.enrol()
+    await harness.book.register()
     assert (await harness.pace()).one_at_a_time
     await omitted(harness)
     assert (await harness.pace()).gap_ms == 2_000
 
     slower = harness.again(delay=timedelta(seconds=9))
-    await slower.book.enrol()
+    await slower.book.register()
     assert (await harness.pace()).gap_ms == 9_000
 
 
 async def test_without_a_delay_calls_start_as_soon_as_the_rules_are_known(harness: PolitenessHarness):
     await met(harness)
-    await harness.book.enrol()
+    await harness.book.register()
     assert (await harness.pace()).one_at_a_time
     await omitted(harness)
     pace = await harness.pace()
@@ -316,7 +316,7 @@ async def test_a_longer_crawl_delay_for_one_identity_slows_all_down_before_its_c
 
 async def test_a_deleted_host_is_asked_again(opened: Open):
     harness = await met(await opened(STRICT, crawl=CrawlSettings(delay=timedelta(seconds=1))))
-    await harness.book.enrol()
+    await harness.book.register()
     await omitted(harness)
     harness.sim.set_robots(RobotsSettings())
     await harness.book.hosts.forget(harness.host)

@@ -44,15 +44,15 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
     async with open_context(Settings(data_dir=data_dir, membership=membership)) as parts, UpstreamClient() as client:
         documents = SqlDocuments(parts.database)
 
-        async def enrol() -> None:
-            await parts.gate.enrol("token", pool=POOL, limits=LIMITS)
+        async def register() -> None:
+            await parts.gate.register("token", pool=POOL, limits=LIMITS)
 
         collector = Collector(
             CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
             [GithubSource(url, CONVERSATIONS)],
             caller=client,
             secrets=Secrets(token),
-            enrol_credentials=enrol,
+            register_credentials=register,
             finalizers=[Statistics(parts.database, documents.of("github")).finalize, *([stop_here] if stops else [])],
         )
         process = build_process(

@@ -15,7 +15,7 @@
 ---@arg now_ms         time
 ---@include open_gate
 ---@include dispatch
--- Reply: {'enrolled', jobs dispatched} | {'elsewhere', the pool it belongs to, 1 if it is retired there}
+-- Reply: {'registered', jobs dispatched} | {'elsewhere', the pool it belongs to, 1 if it is retired there}
 
 -- Calls of the last minute that were restored for this pool: any of its credentials may have made them.
 local function restored_calls()
@@ -66,4 +66,4 @@ end
 for _, owner in ipairs(owners) do
   for _, bucket in ipairs(waiting_buckets(gate, owner)) do request_dispatch(gate, pool, bucket) end
 end
-return {'enrolled', close_gate(gate)}
+return {'registered', close_gate(gate)}
