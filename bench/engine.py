@@ -158,7 +158,10 @@ async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> C
             ground, [source], caller=source, secrets=source, register_credentials=register, finalizers=[note_end]
         )
         process = build_process(
-            parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+            parts,
+            handlers=collector.handlers,
+            services=collector.services,
+            leader_services={"recovery": collector.recovery_service},
         )
         running = asyncio.create_task(process.run())
         gc.collect()

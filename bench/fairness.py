@@ -123,7 +123,10 @@ async def measure() -> Section:
                 finalizers=[ended.note],
             )
             process = build_process(
-                parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+                parts,
+                handlers=collector.handlers,
+                services=collector.services,
+                leader_services={"recovery": collector.recovery_service},
             )
             running = asyncio.create_task(process.run())
             bench = Bench(collector, ended)

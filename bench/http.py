@@ -164,7 +164,10 @@ async def _tidegate(url: str, upstream: str) -> Measured:
                 finalizers=[note_end],
             )
             process = build_process(
-                parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+                parts,
+                handlers=collector.handlers,
+                services=collector.services,
+                leader_services={"recovery": collector.recovery_service},
             )
             running = asyncio.create_task(process.run())
             began, cpu = time.perf_counter(), time.process_time()

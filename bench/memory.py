@@ -82,7 +82,10 @@ async def _work(folder: Path) -> list[Sample]:
 
         collector = Collector(ground, [source], caller=source, secrets=source, register_credentials=register)
         process = build_process(
-            parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+            parts,
+            handlers=collector.handlers,
+            services=collector.services,
+            leader_services={"recovery": collector.recovery_service},
         )
         running = asyncio.create_task(process.run())
         run_id = await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")

@@ -51,7 +51,7 @@ async def be_process(folder: str) -> None:
     settings = Settings(data_dir=Path(folder))
     async with open_context(settings) as parts:
         rooms = open_waiting_rooms(settings, parts.database, parts.valkey).workers()
-        await build_process(parts, services={"holder": Holder(parts)}, duties={"rooms": rooms}).run()
+        await build_process(parts, services={"holder": Holder(parts)}, leader_services={"rooms": rooms}).run()
 
 
 async def start(folder: str) -> asyncio.subprocess.Process:

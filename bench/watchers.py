@@ -90,7 +90,7 @@ async def _at_work(settings: Settings) -> AsyncGenerator[tuple[_Bench, int]]:
             collection.parts,
             handlers=collector.handlers,
             services={**collector.services, **site.services},
-            duties={"recovery": collector.duty},
+            leader_services={"recovery": collector.recovery_service},
         )
         running = asyncio.create_task(process.run())
         try:

@@ -64,12 +64,12 @@ class Announcement:
 
 
 def _announce_lead(collection: SourceCell, say: Say) -> None:
-    """Recovery is a duty: it begins with the lead."""
-    duty = collection.collector.duty
-    begin = duty.run
+    """Recovery is a service of the leader: it begins with the leadership."""
+    service = collection.collector.recovery_service
+    begin = service.run
 
     async def run(stopping: asyncio.Event) -> None:
         say(LEADING)
         await begin(stopping)
 
-    setattr(duty, "run", run)  # noqa: B010
+    setattr(service, "run", run)  # noqa: B010

@@ -90,7 +90,7 @@ def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Sup
             HoldKeeper(database, plan.hold_for),
             PaymentKeeper(database, shop.cashier, plan.settle_after),
         ],
-        duties={"rooms": shop.rooms.workers(), "ranking": shop.ranking.duty},
+        leader_services={"rooms": shop.rooms.workers(), "ranking": shop.ranking.leader_service},
         services=services,
     )
 

@@ -31,28 +31,28 @@ def build_process(
     handlers: Sequence[Handler] = (),
     services: Mapping[str, Service] | None = None,
     sources: Sequence[DueSource] = (),
-    duties: Mapping[str, Service] | None = None,
+    leader_services: Mapping[str, Service] | None = None,
     on_death: Sequence[Callable[[], object]] = (),
     streams: Sequence[Stream] = (),
-    estates: Sequence[RecoverableWork] = (),
+    recoverable: Sequence[RecoverableWork] = (),
 ) -> Supervisor:
-    """A process of the deployment: heartbeat, the leader's duties while it leads, and what the `systems` contribute.
+    """A process of the deployment: heartbeat, leader services while it leads, and what the `systems` contribute.
 
     With `works` it has the systems' workers too. The other arguments are contributions beside those of the systems; see
-    `OpenSystem` for what each means (`estates` and `streams` are `recoverable`, `on_death` is `on_loss`). Services stop
+    `OpenSystem` for what each means (`streams` are recoverable work, too; `on_death` is `on_loss`). Services stop
     before the services that they depend on.
     """
     handlers = [*(each for system in systems for each in system.event_handlers()), *handlers]
     sources = [*(each for system in systems for each in system.due_sources()), *sources]
     on_death = [*(each for system in systems for each in system.on_loss()), *on_death]
-    estates = [*(each for system in systems for each in system.recoverable()), *streams, *estates]
+    recoverable = [*(each for system in systems for each in system.recoverable()), *streams, *recoverable]
     leading, running = dict[str, Service](), dict[str, Service]()
     for system in systems:
-        leading |= system.duties()
+        leading |= system.leader_services()
         workers = system.workers() if works else {}
         # A service that is among the workers is not added a second time.
         running |= {**workers, **{name: each for name, each in system.services().items() if name not in workers}}
-    leading |= duties or {}
+    leading |= leader_services or {}
     running |= services or {}
     # Other processes may have the handlers for other kinds of events.
     relay = Relay(parts.database, handlers, only_handled=True)
@@ -60,7 +60,7 @@ def build_process(
     # A dead process may have committed events and jobs and died before it announced them.
     recoverer = Recoverer(
         parts.membership,
-        [parts.jobs, parts.alarms, *estates],
+        [parts.jobs, parts.alarms, *recoverable],
         on_death=[relay.notify, *on_death],
         losses=lambda: parts.valkey.losses,
     )
@@ -72,7 +72,7 @@ def build_process(
     supervisor = Supervisor()
     # After a cut-off the process may still hold messages, so it has to count as dead.
     heartbeat = Heartbeat(parts.membership, may_leave=lambda: not supervisor.is_cut_off)
-    for stream in (parts.jobs, *(each for each in estates if isinstance(each, Stream))):
+    for stream in (parts.jobs, *(each for each in recoverable if isinstance(each, Stream))):
         # Without the group, the server has lost its data, perhaps with the lease of this process.
         stream.on_missing = heartbeat.renew_now
     leadership = Leadership(

@@ -252,7 +252,7 @@ class OpenSystem:
         """Services of every process that opens the system; a worker process has the one of `workers` with this name."""
         return {}
 
-    def duties(self) -> Mapping[str, Service]:
+    def leader_services(self) -> Mapping[str, Service]:
         """Services of the leader; they run in one process of the deployment at a time."""
         return {}
 

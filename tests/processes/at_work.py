@@ -29,6 +29,6 @@ def collecting(parts: Context, collector: Collector, handlers: Sequence[Handler]
         parts,
         handlers=[*collector.handlers, *handlers],
         services=collector.services,
-        duties={"recovery": collector.duty},
-        on_death=[collector.duty.notify],
+        leader_services={"recovery": collector.recovery_service},
+        on_death=[collector.recovery_service.notify],
     )

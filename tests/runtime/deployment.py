@@ -65,12 +65,12 @@ def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervi
     stream, timers = jobs(valkey)
     membership = Membership(valkey, unit, owner, settings=MembershipSettings(lease=lease, renew_every=lease * 0.7))
     heartbeat = Heartbeat(membership)
-    duties = {
+    services = {
         "timers": Timekeeper(timers.wakeup, [timers]),
         "recoverer": Timekeeper(Wakeup(valkey, MembershipKeys(unit).wake), [Recoverer(membership, [stream])]),
         "announcing": Announcing(),
     }
-    leadership = Leadership(Election(valkey, unit, owner, settings=membership.settings), heartbeat, duties)
+    leadership = Leadership(Election(valkey, unit, owner, settings=membership.settings), heartbeat, services)
 
     async def report_death(dead: str) -> None:
         await membership.declare_dead(dead)

@@ -22,7 +22,7 @@ ENDLESS = MembershipSettings(lease=timedelta(hours=1))
 AT_ONCE = Restarts(backoff=Backoff(first=timedelta(microseconds=1), most=timedelta(microseconds=1)))
 
 
-class Duty:
+class LeaderService:
     """Tells when it runs, and how it ended."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Process:
     def __init__(self, valkey: Valkey, owner: str, settings: MembershipSettings | None = None, **more: Service) -> None:
         unit = valkey.unit("all")
         self.heartbeat = Heartbeat(Membership(valkey, unit, owner, settings=settings))
-        self.election, self.duty = Election(valkey, unit, owner), Duty()
-        self.leadership = Leadership(self.election, self.heartbeat, {"duty": self.duty, **more}, restarts=AT_ONCE)
+        self.election, self.service = Election(valkey, unit, owner), LeaderService()
+        self.leadership = Leadership(self.election, self.heartbeat, {"service": self.service, **more}, restarts=AT_ONCE)
         self.stopping = asyncio.Event()
         self._heart_stopping = asyncio.Event()
         self._beating = asyncio.create_task(self.heartbeat.run(self._heart_stopping))
@@ -89,34 +89,34 @@ def gauge() -> float:
 
 async def test_a_single_process_leads_runs_its_services_and_drains_them_at_the_stop(valkey: Valkey):
     async with process(valkey, "one") as one:
-        await soon(one.duty.running)
+        await soon(one.service.running)
         assert one.leadership.fence is not None
-        assert (one.duty.fence, leader_fence()) == (one.leadership.fence, 0)
+        assert (one.service.fence, leader_fence()) == (one.leadership.fence, 0)
         assert gauge() == 1
         await one.stop()
-        assert one.duty.ended.is_set()
-        assert not one.duty.was_cancelled
+        assert one.service.ended.is_set()
+        assert not one.service.was_cancelled
         assert one.leadership.fence is None
         assert gauge() == 0
 
 
 async def test_one_of_several_processes_runs_the_leader_services(valkey: Valkey):
     async with process(valkey, "one") as one:
-        await soon(one.duty.running)
+        await soon(one.service.running)
         async with process(valkey, "two") as two, process(valkey, "three") as three:
             await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy, 2)
-            assert one.duty.starts == 1
-            assert two.duty.starts == three.duty.starts == 0
+            assert one.service.starts == 1
+            assert two.service.starts == three.service.starts == 0
 
 
 async def test_when_the_leader_resigns_a_follower_takes_over_immediately_with_a_greater_fencing_token(valkey: Valkey):
     async with process(valkey, "one", ENDLESS) as one:
-        await soon(one.duty.running)
+        await soon(one.service.running)
         first = one.leadership.fence
         async with process(valkey, "two", ENDLESS) as two:
             await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
             await one.stop()
-            await soon(two.duty.running)
+            await soon(two.service.running)
             assert first is not None
             assert two.leadership.fence is not None
             assert two.leadership.fence > first
@@ -124,15 +124,15 @@ async def test_when_the_leader_resigns_a_follower_takes_over_immediately_with_a_
 
 async def test_when_the_leader_dies_a_follower_takes_over_after_its_lease(valkey: Valkey):
     one = Process(valkey, "one", BRIEF)
-    await soon(one.duty.running)
+    await soon(one.service.running)
     async with process(valkey, "two", BRIEF) as two:
         await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         await one.die()
-        await soon(two.duty.running)
+        await soon(two.service.running)
 
 
 async def test_a_leader_whose_lease_ends_stops_its_services_immediately_and_becomes_a_candidate(valkey: Valkey):
-    class Sluggish(Duty):
+    class Sluggish(LeaderService):
         async def run(self, stopping: asyncio.Event) -> None:
             self.starts += 1
             self.running.set()
@@ -156,7 +156,7 @@ async def test_a_leader_whose_lease_ends_stops_its_services_immediately_and_beco
 
 
 async def test_a_leader_service_sees_the_loss_at_the_time_it_happens(valkey: Valkey):
-    class Watching(Duty):
+    class Watching(LeaderService):
         told: asyncio.Event | None = None
 
         async def run(self, stopping: asyncio.Event) -> None:
@@ -173,17 +173,17 @@ async def test_a_leader_service_sees_the_loss_at_the_time_it_happens(valkey: Val
 
 async def test_a_process_that_the_server_lost_joins_again_and_leads(valkey: Valkey):
     async with process(valkey, "one") as one:
-        await soon(one.duty.running)
+        await soon(one.service.running)
         async with process(valkey, "two") as two:
             vacancy = MembershipKeys(valkey.unit("all")).vacancy
             await until_blocked(valkey, vacancy)
             await valkey.execute("FLUSHALL")
             await valkey.execute("RPUSH", vacancy, "1")  # the follower stands, and hears that it is not there
-            await soon(two.duty.running)
+            await soon(two.service.running)
 
 
 async def test_a_failed_leader_service_is_restarted_and_the_others_continue(valkey: Valkey):
-    class Falling(Duty):
+    class Falling(LeaderService):
         async def run(self, stopping: asyncio.Event) -> None:
             if self.starts < 3:
                 self.starts += 1
@@ -194,24 +194,26 @@ async def test_a_failed_leader_service_is_restarted_and_the_others_continue(valk
     async with process(valkey, "one", falling=falling) as one:
         await soon(falling.running)
         assert falling.starts == 4
-        assert one.duty.starts == 1
+        assert one.service.starts == 1
 
 
 async def test_a_stopping_follower_does_not_wait(valkey: Valkey):
     async with process(valkey, "one") as one:
-        await soon(one.duty.running)
+        await soon(one.service.running)
         two = Process(valkey, "two")
         await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         async with patience():
             await two.stop()
-        assert two.duty.starts == 0
+        assert two.service.starts == 0
 
 
 async def test_a_process_stopped_before_it_joined_ends(valkey: Valkey):
     unit = valkey.unit("all")
     never = Heartbeat(Membership(valkey, unit, "one"))
     stopping = asyncio.Event()
-    running = asyncio.create_task(Leadership(Election(valkey, unit, "one"), never, {"duty": Duty()}).run(stopping))
+    running = asyncio.create_task(
+        Leadership(Election(valkey, unit, "one"), never, {"service": LeaderService()}).run(stopping)
+    )
     stopping.set()
     async with patience():
         await running
@@ -219,7 +221,7 @@ async def test_a_process_stopped_before_it_joined_ends(valkey: Valkey):
 
 async def test_a_leader_without_services_is_refused(valkey: Valkey):
     unit = valkey.unit("all")
-    with pytest.raises(InvalidArgument, match="duties"):
+    with pytest.raises(InvalidArgument, match="services"):
         Leadership(Election(valkey, unit, "one"), Heartbeat(Membership(valkey, unit, "one")), {})
 
 
@@ -227,10 +229,10 @@ async def test_a_follower_leads_immediately_when_the_server_lost_the_leader_too(
     """The old leader may be dead, and its lease would have lasted long."""
     patient = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
     first = Process(valkey, "first", patient)
-    await soon(first.duty.running)
+    await soon(first.service.running)
     async with process(valkey, "second", patient) as second:
         await until_blocked(valkey, MembershipKeys(valkey.unit("all")).vacancy)
         await first.die()
         await valkey.execute("FLUSHALL")
         second.heartbeat.renew_now()
-        await soon(second.duty.running)
+        await soon(second.service.running)

@@ -144,9 +144,9 @@ def _sweep(tx: Transaction) -> None:
 
 
 class RecoveryService:
-    """A duty of the leader: recovers when it begins, and whenever a process died.
+    """A service of the leader: recovers when it begins, and whenever a process died.
 
-    A server that lost its data has lost the leader's lease too, so a leader begins anew, and with it this duty.
+    A server that lost its data has lost the leader's lease too, so a new leader is elected and starts this service.
     """
 
     def __init__(self, recovery: Recovery, register_credentials: Callable[[], Awaitable[None]]) -> None:

@@ -65,7 +65,7 @@ class CollectDependencies:
 
 
 class Collector:
-    """The orchestrator, the worker services and the recovery duty for some sources.
+    """The orchestrator, the worker services and the recovery service for some sources.
 
     `caller` and `secrets` are used for every source without a route in `routes`. `writers`, by source name, write in
     the transaction that ends jobs. For the sources in `records_claims`, an execution is recorded
@@ -134,7 +134,7 @@ class Collector:
         self.orchestrator = Orchestrator(
             database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, excluded=excluded
         )
-        self.duty = RecoveryService(recovery, register_credentials)
+        self.recovery_service = RecoveryService(recovery, register_credentials)
         """Runs in the leader; `notify` requests a recovery after the death of a process."""
         completion = Completion(
             database,
@@ -245,8 +245,8 @@ class _OpenCell(OpenSystem):
         token = {} if self._cell.token is None else {"environment token": self._cell.token}
         return {**self._cell.extra.services, **self._cell.aws.services, **token}
 
-    def duties(self) -> Mapping[str, Service]:
-        return {"recovery": self._cell.collector.duty, **self._cell.extra.duties}
+    def leader_services(self) -> Mapping[str, Service]:
+        return {"recovery": self._cell.collector.recovery_service, **self._cell.extra.leader_services}
 
     def due_sources(self) -> Sequence[DueSource]:
         return [self._cell.due_schedules, *self._cell.aws.sources]
@@ -255,7 +255,7 @@ class _OpenCell(OpenSystem):
         return self._cell.collector.handlers
 
     def on_loss(self) -> Sequence[Callable[[], object]]:
-        return [self._cell.collector.duty.notify, *self._cell.extra.on_loss]
+        return [self._cell.collector.recovery_service.notify, *self._cell.extra.on_loss]
 
     def retention_rules(self) -> Sequence[RetentionRule]:
         return [*engine_rules(self._cell.parts), *self._cell.extra.retention_rules] if self._prunes else []
@@ -294,7 +294,7 @@ async def open_cell(
             manager = build_credential_manager(cell, plugin, client, on_unserved=unserved.check)
             stack.push_async_callback(manager.close)
             if token:
-                given = EnvironmentToken(manager, token, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
+                given = EnvironmentToken(manager, token, on_used=lambda: collector.recovery_service.notify())  # noqa: PLW0108 - made below
         credentials: CallCredentials = extra.credentials or manager  # pyright: ignore[reportAssignmentType] - one of both
 
         async def register() -> None:
@@ -343,7 +343,7 @@ async def open_cell(
                 cell.database,
                 sources,
                 offer=collector.orchestrator.offer,
-                on_doubt=collector.duty.notify,
+                on_doubt=collector.recovery_service.notify,
                 **common,
             ),
             aws=aws,

@@ -105,7 +105,7 @@ class SourceParts:
     """Returns the credentials that must not make the call of a job."""
     services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     """Services of every process that knows the source."""
-    duties: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
+    leader_services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     """Services of the leader."""
     retention_rules: Sequence[RetentionRule] = ()
     """Retention rules that the leader applies."""

@@ -1,10 +1,10 @@
-"""The lease of this process, and the duties that only one process of a deployment may run: those of the leader.
+"""The lease of this process, and the services that only one process of a deployment may run: those of the leader.
 
 Messages and leadership depend on the lease. Code that holds something under the lease uses `Heartbeat.watch`. Its event
 is set as soon as the lease ends by the clock of this process, before any other task runs. So a process that was frozen
 does not act on what it has lost.
 
-A process stands for election. An elected process runs the duties until it is stopped (they drain, it resigns, and a
+A process stands for election. An elected process runs the services until it is stopped (they drain, it resigns, and a
 follower takes over at once) or until its lease ends (they are cancelled immediately). A follower blocks until the
 leader resigns, is known to be dead, or may have lost its lease, or until the follower's own lease ends.
 """
@@ -137,27 +137,27 @@ _FENCE: ContextVar[int] = ContextVar("leader_fence", default=0)
 
 
 def leader_fence() -> int:
-    """Fencing token of the leader for which the caller runs as a duty; 0 outside of a duty.
+    """Fencing token of the leader for which the caller runs as a service of the leader; 0 outside of such a service.
 
-    A duty passes it to scripts and statements that must reject a leader that lost its lease.
+    The service passes it to scripts and statements that must reject a leader that lost its lease.
     """
     return _FENCE.get()
 
 
 class Leadership:
-    """Runs the named duties while this process is the leader; a duty that fails is restarted."""
+    """Runs the named services while this process is the leader; a service that fails is restarted."""
 
     def __init__(
         self,
         election: Election,
         heartbeat: Heartbeat,
-        duties: Mapping[str, Service],
+        services: Mapping[str, Service],
         *,
         restarts: Restarts | None = None,
     ) -> None:
-        if not duties:
-            raise InvalidArgument("duties", duties, "there is no duty to run")
-        self._duties = {require_name("duty", name): duty for name, duty in duties.items()}
+        if not services:
+            raise InvalidArgument("services", services, "there is no service to run")
+        self._services = {require_name("service", name): service for name, service in services.items()}
         self._election, self._heartbeat = election, heartbeat
         self._restarts = restarts or Restarts()
         self._news = asyncio.Event()
@@ -202,16 +202,16 @@ class Leadership:
         await unless(halt, unless(stopping, vacancy))
 
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
-        """Run the duties until `stopping` is set, or `halt`, which the heartbeat sets when the lease ends."""
+        """Run the services until `stopping` is set, or `halt`, which the heartbeat sets when the lease ends."""
         log.info("leader.elected", owner=self._election.owner, fence=fence)
-        # Each duty gets a copy of this context: it sees the fencing token of this term, whatever the others set.
+        # Each service gets a copy of this context: it sees the fencing token of this term, whatever the others set.
         context = copy_context()
         context.run(_FENCE.set, fence)
-        duties = [
+        services = [
             asyncio.create_task(
-                keep_running(name, duty, halt, restarts=self._restarts), name=name, context=context.copy()
+                keep_running(name, service, halt, restarts=self._restarts), name=name, context=context.copy()
             )
-            for name, duty in self._duties.items()
+            for name, service in self._services.items()
         ]
         self.fence = fence
         SCHEDULER_LEADER_ACTIVE.set(1)
@@ -221,17 +221,17 @@ class Leadership:
             was_lost = halt.is_set()
             if not was_lost:
                 halt.set()
-                # The lease is valid, so the duties may finish their work in progress.
-                await asyncio.gather(*duties)
+                # The lease is valid, so the services may finish their work in progress.
+                await asyncio.gather(*services)
         finally:
             self.fence = None
             SCHEDULER_LEADER_ACTIVE.set(0)
-            # Cancels nothing after a drain. After a lost lease, another leader may run the duties already.
-            await end(*duties)
+            # Cancels nothing after a drain. After a lost lease, another leader may run the services already.
+            await end(*services)
         if was_lost:
             log.error("leader.lost", owner=self._election.owner, fence=fence)
         else:
-            # Only after the duties have ended: the successor begins at once.
+            # Only after the services have ended: the successor begins at once.
             await self._resign(fence)
 
     async def _resign(self, fence: int) -> None:

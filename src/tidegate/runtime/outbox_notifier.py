@@ -1,6 +1,6 @@
 """Notifies the leader that this process committed work for it.
 
-The relay and similar duties run in one process; the others send a wake-up after a commit, repeated until it succeeds.
+The relay and similar services run in one process; the others send a wake-up after a commit, repeated until it succeeds.
 If a process dies between its commit and the wake-up, its death is noticed, and the recoverer notifies the relay.
 """
 
@@ -30,7 +30,7 @@ class Notifiable(Service, Protocol):
 class OutboxNotifier:
     """A service of every process: sends a wake-up after commits that published `topic`.
 
-    `leads_here` says whether the duty runs in this process, where it was notified by the commit itself.
+    `leads_here` says whether the service runs in this process, where it was notified by the commit itself.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OutboxNotifier:
 
 
 class NotifiedRelay:
-    """A duty of the leader: the relay or a similar service, and a listener for the wake-ups of `OutboxNotifier`."""
+    """A service of the leader: the relay or a similar service, and a listener for the wake-ups of `OutboxNotifier`."""
 
     def __init__(self, relay: Notifiable, wakeup: Wakeup) -> None:
         self._relay, self._wakeup = relay, wakeup

@@ -1,4 +1,4 @@
-"""Delivers outbox events after their transactions committed. A duty of the leader.
+"""Delivers outbox events after their transactions committed. A service of the leader.
 
 Invariants, which hold across crashes:
 

@@ -1,4 +1,4 @@
-"""Calls due sources at their due times. A duty of the leader.
+"""Calls due sources at their due times. A service of the leader.
 
 The server ends a blocking read up to 100 ms late, because it checks timeouts at intervals. So the due time is kept by a
 timer of this process, while a listener blocks at the wake-up for earlier due times. Each source has its own task: a

@@ -61,14 +61,14 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             FORGIVING,
             pool_for=pool_for,
             offer=collector.orchestrator.offer,
-            on_doubt=collector.duty.notify,
+            on_doubt=collector.recovery_service.notify,
         )
         process = build_process(
             parts,
             handlers=collector.handlers,
             services=collector.services,
             sources=[due],
-            duties={"recovery": collector.duty},
+            leader_services={"recovery": collector.recovery_service},
         )
         running = asyncio.create_task(process.run())
         try:

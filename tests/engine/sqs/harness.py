@@ -43,8 +43,8 @@ class SqsHarness(Library):
             handlers=collector.handlers,
             services={**(collector.services if works else {}), **({"forwarder": self.forwarder} if forwards else {})},
             sources=[self.overdue_tickets],
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.notify],
+            leader_services={"recovery": collector.recovery_service},
+            on_death=[collector.recovery_service.notify],
         )
         async with at_work(process):
             yield

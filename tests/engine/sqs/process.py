@@ -56,8 +56,8 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
             handlers=collector.handlers,
             services={**(collector.services if role == "works" else {}), **aws.services, "ready": Ready()},
             sources=aws.sources,
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.notify],
+            leader_services={"recovery": collector.recovery_service},
+            on_death=[collector.recovery_service.notify],
         )
         await process.run(handle_signals=True)
 

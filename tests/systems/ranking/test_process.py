@@ -37,7 +37,7 @@ async def test_payments_are_ranked_and_a_server_that_lost_its_data_is_rebuilt(em
         ranking = open_ranking(settings, database, embedded)
         assert ranking is not None
         parts = build_context(settings, embedded, database)
-        process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
+        process = build_process(parts, handlers=ranking.handlers, leader_services={"ranking": ranking.leader_service})
         running = asyncio.create_task(process.run())
 
         async def is_shown(wanted: list[tuple[str, int]]) -> bool:
@@ -68,7 +68,7 @@ async def test_payments_continue_without_the_server_and_the_ranking_catches_up(t
         ranking = open_ranking(settings, database, valkey)
         assert ranking is not None
         parts = build_context(settings, valkey, database)
-        process = build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
+        process = build_process(parts, handlers=ranking.handlers, leader_services={"ranking": ranking.leader_service})
         running = asyncio.create_task(process.run())
 
         async def shown() -> list[tuple[str, int]]:

@@ -43,7 +43,7 @@ def opened(parts: Context) -> tuple[Ranking, Supervisor]:
     """The ranking of an installation, and a process that keeps it."""
     ranking = open_ranking(parts.settings, parts.database, parts.valkey)
     assert ranking is not None
-    return ranking, build_process(parts, handlers=ranking.handlers, duties={"ranking": ranking.duty})
+    return ranking, build_process(parts, handlers=ranking.handlers, leader_services={"ranking": ranking.leader_service})
 
 
 async def shown(ranking: Ranking) -> dict[str, int]:

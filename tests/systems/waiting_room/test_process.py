@@ -28,7 +28,7 @@ async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[WaitingRooms]:
     settings = Settings(data_dir=await migrated_folder(folder), valkey_url=valkey.url)
     async with open_context(settings) as parts:
         rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
-        process = build_process(parts, duties={"rooms": rooms.workers()})
+        process = build_process(parts, leader_services={"rooms": rooms.workers()})
         task = asyncio.create_task(process.run())
         try:
             yield rooms

@@ -40,7 +40,7 @@ async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
         async with open_context(settings) as parts:
             lease = str(MembershipKeys(parts.unit).membership)
             rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
-            async with at_work(build_process(parts, duties={"rooms": rooms.workers()})):
+            async with at_work(build_process(parts, leader_services={"rooms": rooms.workers()})):
                 await rooms.create(ROOM, plan)
                 room = await rooms.open(ROOM, None)
                 await add_visitors(room, "ann", "bob", "cid")

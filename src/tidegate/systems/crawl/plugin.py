@@ -109,6 +109,6 @@ class CrawlPlugin(SourcePlugin):
                 dead_letters=self.settings.retention.dead_letters,
                 identity_health=self.settings.retention.identity_health,
             ),
-            duties={"raws": NotifiedRelay(processor, wakeup)},
+            leader_services={"raws": NotifiedRelay(processor, wakeup)},
             on_loss=[processor.notify],
         )

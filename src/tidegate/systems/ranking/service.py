@@ -116,7 +116,7 @@ class Ranking:
         return handlers(list(self.boards.values()), self._counters, self._database)
 
     @property
-    def duty(self) -> Service:
+    def leader_service(self) -> Service:
         """The leader's service that completes copies and deletes expired rows."""
         keeper = RankingRebuilds(self._valkey, self._rebuilder)
         pruner = RankingRetention(self._database, self.boards)

@@ -63,9 +63,9 @@ class OpenRanking(OpenSystem):
         """Return the outbox handlers that count events."""
         return () if self.ranking is None else self.ranking.handlers
 
-    def duties(self) -> Mapping[str, Service]:
+    def leader_services(self) -> Mapping[str, Service]:
         """Return the leader's service that rebuilds incomplete copies and deletes expired rows."""
-        return {} if self.ranking is None else {"ranking": self.ranking.duty}
+        return {} if self.ranking is None else {"ranking": self.ranking.leader_service}
 
     def api(self, http: HttpContext) -> Api:
         """Return the routes under `/v1/rankings`."""

@@ -63,7 +63,7 @@ class OpenWaitingRooms(OpenSystem):
     def __init__(self, context: Context, rooms: WaitingRooms) -> None:
         self._context, self.rooms = context, rooms
 
-    def duties(self) -> Mapping[str, Service]:
+    def leader_services(self) -> Mapping[str, Service]:
         """Return the leader's service that admits visitors and ends sessions."""
         return {"rooms": self.rooms.workers()}
 

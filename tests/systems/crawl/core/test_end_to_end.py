@@ -112,8 +112,8 @@ async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> 
             crawl.parts,
             handlers=crawl.collector.handlers,
             services=crawl.collector.services,
-            duties={"recovery": crawl.collector.duty, "raws": crawl.processor},
-            on_death=[crawl.collector.duty.notify, crawl.processor.notify],
+            leader_services={"recovery": crawl.collector.recovery_service, "raws": crawl.processor},
+            on_death=[crawl.collector.recovery_service.notify, crawl.processor.notify],
         )
         async with at_work(process):
             yield crawl

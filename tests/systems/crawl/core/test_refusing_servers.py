@@ -46,7 +46,7 @@ def crawling(parts: Context, harness: CrawlHarness) -> Supervisor:
     return build_process(
         parts,
         services={"raws-announcer": announcer},
-        duties={"raws": NotifiedRelay(harness.processor, bell)},
+        leader_services={"raws": NotifiedRelay(harness.processor, bell)},
         on_death=[harness.processor.notify],
     )
 

@@ -59,8 +59,8 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
             parts,
             handlers=collector.handlers,
             services=collector.services,
-            duties={"recovery": collector.duty},
-            on_death=[collector.duty.notify],
+            leader_services={"recovery": collector.recovery_service},
+            on_death=[collector.recovery_service.notify],
         )
         await process.run(handle_signals=True)
 
