@@ -159,7 +159,7 @@ async def _from_zero(ground: Ground, stopwatch: Stopwatch) -> list[Figure]:
             async with ground.campaigns.watch(name, "ann") as watch:
                 await ground.campaigns.enter(name, "ann")
                 while not (await ground.campaigns.result(name, "ann")).is_final:
-                    await watch.news(5)
+                    await watch.wait(5)
             took_ms.append((stopwatch.asked[name] - began) * 1000)
     took_ms.sort()
     p99 = took_ms[int(len(took_ms) * 0.99)]

@@ -36,7 +36,7 @@ async def crawl_all(crawl: OpenCrawl, given: Given) -> None:
     run_id = await crawl.crawls.begin("bench", options)
     async with crawl.cell.change_feed.watch([run_id]) as watch:
         while (run := await crawl.cell.orchestrator.show(run_id)).status in ACTIVE_RUNS:
-            await watch.news(within_s=0.05)
+            await watch.wait(within_s=0.05)
     products = await crawl.products.count(is_gone=False)
     if run.status != RunState.COMPLETED or run.failed_jobs or products != given.products:
         raise RuntimeError(f"{products} products of {given.products}: {run}")

@@ -134,7 +134,7 @@ async def measure() -> Section:
             alone = [await bench.small(f"alone-{n}") for n in range(SMALL_RUNS)]
             await bench.begin_large()
             beside = [await bench.small(f"beside-{n}") for n in range(SMALL_RUNS)]
-            waiting = (await parts.gate.census()).waiting
+            waiting = (await parts.gate.shard_status()).waiting
             process.stop()
             await running
     delay = max(beside) - median(alone)

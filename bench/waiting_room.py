@@ -85,7 +85,7 @@ async def _join_all(room: WaitingRoom, valkey: Valkey, url: str) -> tuple[float,
         while lines:
             lines -= (await reader.read(1_000_000)).count(b"\n")
     writer.close()
-    assert (await room.census()).waiting == PEOPLE
+    assert (await room.counts()).waiting == PEOPLE
     return await _cpu_s(valkey) - before, time.perf_counter() - began
 
 
@@ -100,7 +100,7 @@ async def _look(room: WaitingRoom) -> list[float]:
     draw = random.Random(1)
     for _ in range(LOOKS):
         began = time.perf_counter()
-        await room.line.look(_name(draw.randrange(PEOPLE)))
+        await room.line.standing(_name(draw.randrange(PEOPLE)))
         found.append((time.perf_counter() - began) * 1000)
     return sorted(found)
 

@@ -163,7 +163,7 @@ class Campaign:
     async def _is_quiet(self) -> bool:
         """Neither SQL nor the server has anything that is still to be done."""
         on_the_way = await self._parts.valkey.execute("XLEN", self._parts.jobs.keys.stream)
-        waiting = (await self._parts.gate.census()).waiting
+        waiting = (await self._parts.gate.shard_status()).waiting
         return not (on_the_way or waiting or await self._database.read(_left))
 
     async def _reached(self, run_ids: Sequence[int]) -> int:

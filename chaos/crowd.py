@@ -151,10 +151,10 @@ class Campaign:
 
         async def people() -> int:
             try:
-                census = await self._room.line.census()  # it installs nothing: that is for others to do
+                counts = await self._room.line.counts()  # it installs nothing: that is for others to do
             except UnknownRoom as error:
                 raise ValkeyUnavailable("nobody has installed the room yet") from error
-            return census.waiting + census.entering + census.active
+            return counts.waiting + counts.entering + counts.active
 
         async def is_empty() -> bool:
             return await people() == 0

@@ -95,7 +95,7 @@ class Crowd:
 
     async def _turn(self, users: Sequence[str]) -> set[str]:
         """Look where they are, and act accordingly; those who have been inside and are gone."""
-        standings = dict(zip(users, (await self._room.look_at(users)).standings, strict=True))
+        standings = dict(zip(users, (await self._room.standings(users)).standings, strict=True))
         inside = [user for user, at in standings.items() if isinstance(at, Inside) and user not in self._staying]
         leavers = [user for user in inside if self._draw.random() < self._leaving]
         self._staying |= set(inside) - set(leavers)
@@ -126,7 +126,7 @@ class Crowd:
 
     async def _leave(self, user: str) -> None:
         with suppress(Unavailable):  # he is still inside then, and seen there again
-            (standing,) = (await self._room.look_at([user])).standings
+            (standing,) = (await self._room.standings([user])).standings
             if isinstance(standing, Inside):
                 entry = VisitorAdmission(user, standing.admission)
                 await self._database.transaction(leave, ROOM, entry)

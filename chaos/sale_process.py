@@ -108,7 +108,7 @@ class Crowd:
         """See who of those in front is inside, and let them buy; those who still wait."""
         seen = waiting[:_IN_SIGHT]
         try:
-            standings = (await room.look_at(seen)).standings
+            standings = (await room.standings(seen)).standings
             inside = {user for user, at in zip(seen, standings, strict=True) if isinstance(at, Inside)}
             # Who lost his place shows his pass, and has it again; who is inside gets one for that.
             anew = [user for user, at in zip(seen, standings, strict=True) if isinstance(at, NotPresent | Inside)]

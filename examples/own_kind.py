@@ -118,7 +118,7 @@ async def serve(office: Office) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-async def look(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
+async def show(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
     """Say what is known of a station."""
     answer = await snapshots.reader.wait("weather", key, wait_s)
     print(f"{key}: {answer.freshness}, {'nothing' if answer.body is None else answer.body.decode()}")
@@ -126,17 +126,17 @@ async def look(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
 
 async def visit(snapshots: Snapshots, office: Office) -> None:
     """Read, wait for a refresh, read repeatedly, and request a refresh."""
-    await look(snapshots, "harbour")
-    await look(snapshots, "harbour", wait_s=20)
+    await show(snapshots, "harbour")
+    await show(snapshots, "harbour", wait_s=20)
     for _ in range(1000):
         await snapshots.reader.read("weather", "harbour")
     print(f"after 1,000 more reads the office counts {len(office.calls)} call")
     office.stations["harbour"] = {"celsius": 9.0, "wind": 24.5}
     async with snapshots.feed.watch(["weather/harbour"]) as changes:
         await snapshots.refresh("weather", "harbour")
-        await changes.news(20)
-    await look(snapshots, "harbour")
-    await look(snapshots, "atlantis", wait_s=20)
+        await changes.wait(20)
+    await show(snapshots, "harbour")
+    await show(snapshots, "atlantis", wait_s=20)
     print(f"the office was asked for {', '.join(office.calls)}")
 
 

@@ -106,7 +106,7 @@ async def _gate(valkey: Valkey, unit: Unit) -> None:
     await gate.open(_POOL)
     await gate.fire()
     await gate.status(_POOL)
-    await gate.census()
+    await gate.shard_status()
     admitted = [Admitted.from_fields(each.id, each.fields, 1) for each in await jobs.consumer("worker").read(1, 1)]
     await gate.confirm(admitted)
     await gate.report(settlement(admitted[0], blocked_ms=1))

@@ -78,10 +78,10 @@ async def _sale(shop: Shop, schedule: Schedule, seats: SeatCounts) -> SaleView:
     if not seats.left:
         return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
     try:
-        census = await (await shop.rooms.room(room_of(schedule.id))).census()
+        counts = await (await shop.rooms.room(room_of(schedule.id))).counts()
     except Unavailable:
         return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
-    return SaleView(schedule=schedule, seats=seats, waiting=census.waiting, inside=census.active)
+    return SaleView(schedule=schedule, seats=seats, waiting=counts.waiting, inside=counts.active)
 
 
 def _table(sales: list[SaleView]) -> Table:

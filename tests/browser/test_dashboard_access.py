@@ -140,7 +140,7 @@ def is_filled(overview: Any, rooms: Any, campaigns: Any, crawl: Any) -> bool:
     return (
         overview["runs"]["completed"] > 0
         and any(each["kind"] == "snapshots" and each["count"] for each in overview["dead"])
-        and rooms["rooms"][0]["census"]["active"] > 0
+        and rooms["rooms"][0]["counts"]["active"] > 0
         and len(campaigns["campaigns"]) > 0
         and campaigns["campaigns"][0]["issued"] > 0
         and crawl["raws"]["processed_day"] > 0

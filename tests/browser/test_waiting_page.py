@@ -70,7 +70,7 @@ async def test_the_page_solves_the_puzzle_of_a_room_without_user_action(site: Ro
     await join(page, site)
 
     await expect(page.get_by_role("heading", name="You are in line")).to_be_visible(timeout=60_000)
-    assert (await room.census()).waiting == 1
+    assert (await room.counts()).waiting == 1
     assert watched.complaints == []
     [script] = [address for address in watched.addresses if "/puzzle." in address]
     for bits, challenge in ((0, "a"), (1, "b"), (9, "0123456789abcdef0123456789abcdef"), (12, "f" * 32)):
@@ -230,7 +230,7 @@ async def test_hiding_the_page_sends_a_heartbeat_and_stores_the_newest_pass(site
         await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
     await site.pass_time(timedelta(seconds=119))
-    assert (await room.look(await pass_of(page))).waiting == 1
+    assert (await room.status(await pass_of(page))).waiting == 1
 
 
 async def test_a_visitor_can_join_and_leave_with_the_keyboard_alone(site: RoomSite, visitors: Visitors):
@@ -256,7 +256,7 @@ async def test_a_visitor_can_join_and_leave_with_the_keyboard_alone(site: RoomSi
     await page.keyboard.press("Enter")
 
     await expect(page.get_by_role("heading", name="You have left")).to_be_visible()
-    assert (await room.census()).waiting == 1
+    assert (await room.counts()).waiting == 1
 
 
 async def test_a_page_without_live_updates_reloads_its_state(site: RoomSite, visitors: Visitors):

@@ -37,7 +37,7 @@ async def until_reading(valkey: Valkey, readers: int) -> None:
 
 async def calm(watch: Watch) -> None:
     """Take the wake-up that everybody gets when the reader finds its place, which it has."""
-    await watch.news(0.01)
+    await watch.wait(0.01)
 
 
 async def test_a_notification_wakes_only_watchers_of_that_run(change_feed: RunChangeFeed, valkey: Valkey):
@@ -48,9 +48,9 @@ async def test_a_notification_wakes_only_watchers_of_that_run(change_feed: RunCh
 
         await change_feed.tell([1, 1])
 
-        assert await one.news(60)
-        assert await both.news(60)
-        assert not await two.news(0.05)
+        assert await one.wait(60)
+        assert await both.wait(60)
+        assert not await two.wait(0.05)
 
 
 async def test_many_notifications_to_a_busy_watcher_cause_one_read(change_feed: RunChangeFeed, valkey: Valkey):
@@ -61,10 +61,10 @@ async def test_many_notifications_to_a_busy_watcher_cause_one_read(change_feed: 
         for _ in range(20):
             await change_feed.tell([1])
         await change_feed.tell([2])
-        assert await last.news(60)
+        assert await last.wait(60)
 
-        assert await watch.news(60)
-        assert not await watch.news(0.05)
+        assert await watch.wait(60)
+        assert not await watch.wait(0.05)
 
 
 async def test_notifications_of_other_processes_are_received(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
@@ -75,7 +75,7 @@ async def test_notifications_of_other_processes_are_received(change_feed: RunCha
             await until_reading(valkey, 1)
             await calm(watch)
             await RunChangeFeed(other, unit).tell([7])
-            assert await watch.news(60)
+            assert await watch.wait(60)
     finally:
         await other.close()
 
@@ -87,7 +87,7 @@ async def test_a_notification_between_subscribing_and_the_first_read_is_not_lost
     await change_feed.tell([1])
     async with change_feed.watch([1]) as watch:
         await change_feed.tell([1])  # the reader has not begun yet
-        assert await watch.news(60)
+        assert await watch.wait(60)
 
 
 async def test_fifty_watchers_share_one_reader_which_ends_with_the_last_watcher(
@@ -98,7 +98,7 @@ async def test_fifty_watchers_share_one_reader_which_ends_with_the_last_watcher(
         await until_reading(valkey, 1)
         await asyncio.gather(*map(calm, watches))
         await change_feed.tell(range(5))
-        assert all(await asyncio.gather(*(watch.news(60) for watch in watches)))
+        assert all(await asyncio.gather(*(watch.wait(60) for watch in watches)))
         await until_reading(valkey, 1)
 
     assert not change_feed.is_reading
@@ -109,7 +109,7 @@ async def test_a_watcher_that_joins_while_the_last_one_leaves_is_served(change_f
     for n in range(30):
         async with change_feed.watch([n]) as watch:
             await change_feed.tell([n])
-            assert await watch.news(60), n
+            assert await watch.wait(60), n
     await until_reading(valkey, 0)
 
 
@@ -126,7 +126,7 @@ async def test_a_cancelled_watcher_is_cleaned_up(change_feed: RunChangeFeed, val
     async def watch_for_ever() -> None:
         async with change_feed.watch([1]) as watch:
             while True:
-                await watch.news(60)
+                await watch.wait(60)
 
     task = asyncio.create_task(watch_for_ever())
     await until_reading(valkey, 1)
@@ -156,7 +156,7 @@ async def test_frequent_notifications_are_combined(change_feed: RunChangeFeed, v
         for n in range(300):
             change_feed.moved([n])
             await valkey.execute("EXISTS", unit.key("change_feed"))  # whoever tells has its turn
-        assert await watch.news(60)
+        assert await watch.wait(60)
         await change_feed.close()
 
     told = await valkey.execute("XLEN", unit.key("change_feed"))
@@ -179,7 +179,7 @@ async def test_without_blocking_reads_the_stream_is_read_periodically(valkey: Va
     try:
         async with RunChangeFeed(other, unit).watch([3]) as watch:
             await RunChangeFeed(valkey, unit).tell([3])
-            assert await watch.news(60)
+            assert await watch.wait(60)
             await until_reading(valkey, 0)
     finally:
         await other.close()
@@ -193,7 +193,7 @@ async def test_a_server_that_lost_its_data_is_followed_from_the_new_start(embedd
         await calm(watch)
         await embedded.execute("FLUSHALL")
         await change_feed.tell([1])
-        assert await watch.news(60)
+        assert await watch.wait(60)
 
 
 async def test_after_a_broken_connection_all_watchers_read_again():
@@ -212,7 +212,7 @@ async def test_after_a_broken_connection_all_watchers_read_again():
                 await proxy.refuse()
                 await change_feed.tell([1])  # in vain, and harmless
                 await proxy.listen()
-                assert await watch.news(20)
+                assert await watch.wait(20)
 
 
 async def test_invalid_arguments_are_refused(embedded: Valkey):
@@ -221,7 +221,7 @@ async def test_invalid_arguments_are_refused(embedded: Valkey):
         async with change_feed.watch([]):
             pass
     with pytest.raises(InvalidArgument):
-        await Watch().news(0)
+        await Watch().wait(0)
     await change_feed.tell([])
     assert await leftover_keys(embedded, embedded.unit("board")) == {}
 
@@ -242,7 +242,7 @@ async def test_a_rate_limited_watcher_gets_combined_notifications_and_delays_no_
 
         async with change_feed.watch([50]) as watch:  # who watches something cannot
             await change_feed.tell([50])
-            assert await watch.news(60)
+            assert await watch.wait(60)
             assert set().union(*(each or () for each in heard)) >= {*range(1, 20)}
             await change_feed.tell([50])
-            assert await watch.news(60), "also not a second time"
+            assert await watch.wait(60), "also not a second time"

@@ -160,7 +160,7 @@ async def test_the_middleware_redirects_visitors_until_they_are_admitted(tmp_pat
             status, headers = await request(shop, "/seats/1", shown)
             assert (status, headers.get(b"location")) == (303, f"/rooms/{ROOM}".encode())
         await site.harness.run_worker()
-        admitted = (await room.look(waiting)).token
+        admitted = (await room.status(waiting)).token
         assert (await request(shop, "/seats/1", admitted))[0] == 200
         await shop.close()
 

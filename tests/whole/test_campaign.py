@@ -84,6 +84,6 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
         depth = await parts.database.read(outbox.depth)
         assert (depth.pending, depth.dead) == (0, 0)
         await parts.gate.rebuild(nothing())
-        assert (await parts.gate.census()).waiting == 0
+        assert (await parts.gate.shard_status()).waiting == 0
         assert upstream.violations == 0
         assert JOBS <= upstream.calls <= JOBS + 4 * 5

@@ -224,14 +224,14 @@ class RuntimeStatusReader:
     async def _gate(self) -> GateView:
         pools = await self._parts.database.read(_pools)
         gates = [parts.gate for parts in self._collection.contexts.values()]
-        censuses, statuses = await asyncio.gather(
-            asyncio.gather(*(gate.census() for gate in gates)),
+        shards, statuses = await asyncio.gather(
+            asyncio.gather(*(gate.shard_status() for gate in gates)),
             asyncio.gather(*(self._collection.status(pool) for pool in pools)),
         )
         return GateView(
-            waiting=sum(census.waiting for census in censuses),
-            planned=sum(census.planned for census in censuses),
-            blocked=sum(census.blocked for census in censuses),
+            waiting=sum(shard_status.waiting for shard_status in shards),
+            planned=sum(shard_status.planned for shard_status in shards),
+            blocked=sum(shard_status.blocked for shard_status in shards),
             pools=[_pool(pool, status) for pool, status in zip(pools, statuses, strict=True)],
         )
 

@@ -227,7 +227,7 @@ class Collection:
                 found = [await self.show(run_id) for run_id in left]
                 left = [run.id for run in found if run.status in ACTIVE_RUNS]
                 if left:
-                    await watch.news(within_s=_CHECK_AGAIN_S)
+                    await watch.wait(within_s=_CHECK_AGAIN_S)
 
 
 class _Wakeups:

@@ -221,7 +221,7 @@ class WatchedEvents(EventResponse):
         """Subscribe to changes of the state."""
 
     @abstractmethod
-    async def look(self) -> bytes | None:
+    async def next_event(self) -> bytes | None:
         """Read the state. Returns the event to send, or None if nothing changed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,14 +237,14 @@ class WatchedEvents(EventResponse):
         async with self.watch() as watch:
             while not self._closing.is_set():
                 try:
-                    event = await self.look()
+                    event = await self.next_event()
                 except (Unavailable, TimeoutError):
                     event = None  # the client keeps the previous state
                 if event is not None:
                     await send(chunk(event))
                 if self.is_over:
                     return
-                came = await unless(self._closing, watch.news(self._heartbeat_s))
+                came = await unless(self._closing, watch.wait(self._heartbeat_s))
                 if not came and not self._closing.is_set():
                     await send(chunk(_NOTHING_NEW))
 

@@ -41,20 +41,20 @@ class Watch:
     """Wake-ups of one watcher; see `ChangeFeed.watch`."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def wake(self) -> None:
         """End the current or next wait of the watcher."""
-        self._news.set()
+        self._changed.set()
 
-    async def news(self, within_s: float) -> bool:
+    async def wait(self, within_s: float) -> bool:
         """Wait until something may have changed. Returns False if `within_s` seconds passed without a wake-up.
 
         After a broken connection all watchers are woken, because changes may have been missed.
         """
         require_positive("within_s", within_s)
-        came = await occurs(self._news, within_s=within_s)
-        self._news.clear()
+        came = await occurs(self._changed, within_s=within_s)
+        self._changed.clear()
         return came
 
 
@@ -146,7 +146,7 @@ class ChangeFeed(Generic[T]):
     async def watch(self, names: Iterable[T]) -> AsyncGenerator[Watch]:
         """Watch `names` for the length of a block.
 
-        Read their state once inside the block and then after each `news`, so that no change is missed.
+        Read their state once inside the block and then after each `wait`, so that no change is missed.
         """
         watched, watch = frozenset(names), Watch()
         if not watched:

@@ -15,15 +15,15 @@ WITHIN_S = 2.0
 _outage = Outage("metrics")
 
 
-async def compute_gauges(source: str, look: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
-    """Await `look`, which sets `gauges`. Returns whether it succeeded, as `metrics_source_up` shows. Never raises.
+async def compute_gauges(source: str, read: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
+    """Await `read`, which sets `gauges`. Returns whether it succeeded, as `metrics_source_up` shows. Never raises.
 
     If it fails or takes too long, the gauges become NaN, so that no alert compares an outdated value.
     """
     is_up = metrics.METRICS_SOURCE_UP.labels(source)
     try:
         async with asyncio.timeout(WITHIN_S):
-            await look()
+            await read()
     except Exception as error:  # other sources are exported all the same
         if isinstance(error, Unavailable):
             _outage.note(error)

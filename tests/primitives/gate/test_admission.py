@@ -46,7 +46,7 @@ async def test_enqueueing_a_job_again_has_no_effect_in_any_state(harness: GateHa
     assert await harness.gate.enqueue([job("twice"), job("twice")]) == 1
 
     assert names(await harness.admitted()) == ["out"]
-    assert (await harness.gate.census()).waiting == 2
+    assert (await harness.gate.shard_status()).waiting == 2
 
 
 async def test_a_settled_job_may_be_enqueued_again(harness: GateHarness):

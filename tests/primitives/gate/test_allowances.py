@@ -281,14 +281,14 @@ async def test_a_blocked_credential_is_not_used_until_the_block_ends(harness: Ga
     assert status.credentials[0].buckets[0].reason == "blocked"
     assert status.waiting == {"core": 1}
 
-    census = await harness.gate.census()
-    assert (census.blocked, census.longest_ms) == (1, 30_000)
+    shard_status = await harness.gate.shard_status()
+    assert (shard_status.blocked, shard_status.longest_ms) == (1, 30_000)
 
     harness.advance(seconds=30)
     await harness.gate.fire()
     assert names(await harness.admitted()) == ["limited"]
-    census = await harness.gate.census()
-    assert (census.blocked, census.longest_ms) == (0, 0)
+    shard_status = await harness.gate.shard_status()
+    assert (shard_status.blocked, shard_status.longest_ms) == (0, 0)
 
 
 async def test_calls_of_any_minute_never_exceed_the_limit(harness: GateHarness):

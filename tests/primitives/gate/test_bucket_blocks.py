@@ -41,7 +41,7 @@ async def test_a_block_of_one_bucket_does_not_affect_other_buckets(harness: Gate
     book = await book_of(harness, only)
     assert (book.reason, book.rests_in_ms, book.opens_in_ms) == ("blocked", GUESS_MS, GUESS_MS)
     assert (await harness.gate.status("octocat")).credentials[0].blocked_in_ms == 0
-    assert (await harness.gate.census()).blocked == 1
+    assert (await harness.gate.shard_status()).blocked == 1
 
 
 async def test_a_block_of_one_credential_does_not_affect_other_credentials(harness: GateHarness):

@@ -40,4 +40,4 @@ async def test_processes_that_enqueue_and_settle_the_same_jobs_agree(embedded: V
     )
     (credential,) = (await gate.status("pool")).credentials
     assert (credential.in_flight, credential.buckets[0].held, credential.buckets[0].lost) == (0, 0, 0)
-    assert (await gate.census()).waiting == 0
+    assert (await gate.shard_status()).waiting == 0

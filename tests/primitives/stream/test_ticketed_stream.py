@@ -167,7 +167,7 @@ async def test_an_unused_ticket_is_sent_again_at_growing_intervals(passage: Tick
         overdue = await passage.overdue(SOON)
         assert overdue.lost + overdue.waiting == [ticket]
         resent += [look] * len(overdue.lost)
-        await passage.looked_after([ticket], counts=True)
+        await passage.mark_checked([ticket], counts=True)
 
     assert resent == [1, 2, 4, 8, 16]
 
@@ -177,7 +177,7 @@ async def test_a_ticket_that_could_not_be_sent_again_is_sent_next_time(passage: 
     for _ in range(3):
         await grow_old(valkey, passage.stream, "onward", ticket, SOON)
         assert (await passage.overdue(SOON)).lost == [ticket]
-        await passage.looked_after([ticket], counts=False)
+        await passage.mark_checked([ticket], counts=False)
 
 
 async def test_it_reports_when_the_next_ticket_can_be_overdue(passage: TicketedStream, valkey: Valkey):
@@ -196,7 +196,7 @@ async def test_messages_taken_by_a_worker_are_never_overdue(passage: TicketedStr
     tickets = await sent(passage, 1)
     await grow_old(valkey, passage.stream, "onward", tickets[0], LONG)
     await passage.take("worker", tickets)
-    await passage.looked_after(tickets, counts=True)
+    await passage.mark_checked(tickets, counts=True)
 
     assert (await passage.overdue(SOON))[:2] == ([], [])
     assert await names(passage.stream) == {"worker": 1}

@@ -54,7 +54,7 @@ def plain(line: str) -> str:
 async def until_issued(campaigns: Campaigns, user: str) -> None:
     async with patience(), campaigns.watch("autumn", user) as watch:
         while not (await campaigns.result("autumn", user)).is_final:
-            await watch.news(10)
+            await watch.wait(10)
 
 
 async def until_acknowledged(campaigns: Campaigns) -> None:

@@ -82,12 +82,12 @@ async def test_points_are_shown_and_counted_on_the_account(harness: WorkerHarnes
 async def test_only_clients_that_follow_the_entry_are_notified(harness: WorkerHarness):
     await harness.open()
     async with harness.campaigns.watch(CAMPAIGN, "ann") as hers, harness.campaigns.watch(CAMPAIGN, "bob") as his:
-        while await hers.news(0.3) or await his.news(0.01):  # at the start everybody is given a reason to look
+        while await hers.wait(0.3) or await his.wait(0.01):  # at the start everybody is given a reason to look
             pass
         harness.campaigns.result_feed.decided(CAMPAIGN, ["ann"])
 
-        assert await hers.news(60)
-        assert not await his.news(0.05)
+        assert await hers.wait(60)
+        assert not await his.wait(0.05)
 
 
 async def test_a_kind_that_no_process_knows_is_refused(harness: WorkerHarness):

@@ -25,7 +25,7 @@ _READERS = 32
 """More than read at the same time."""
 
 
-async def test_a_constantly_read_snapshot_is_looked_up_again_in_the_background(deployment: Deployment):
+async def test_a_constantly_read_snapshot_is_probeed_up_again_in_the_background(deployment: Deployment):
     async with deployment.working():
         first = (await deployment.until_fresh(7)).kept
     now = [0.0]

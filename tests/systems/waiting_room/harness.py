@@ -65,7 +65,7 @@ async def add_visitors(room: WaitingRoom, *users: str) -> list[str]:
 
 async def inside(room: WaitingRoom, *users: str) -> list[str]:
     """Those of them who are inside."""
-    crowd = await room.look_at(users)
+    crowd = await room.standings(users)
     return [user for user, at in zip(users, crowd.standings, strict=True) if isinstance(at, Inside) and at.left_ms > 0]
 
 

@@ -88,7 +88,7 @@ async def test_when_sql_fails_all_visitors_keep_their_places(harness_on_each_ser
         await room.admitter.admit()
 
     assert await line(room, harness_on_each_server.valkey) == USERS
-    assert await room.line.look(USERS[3]) == InLine(place=4, ahead=3)
+    assert await room.line.standing(USERS[3]) == InLine(place=4, ahead=3)
     await harness_on_each_server.database.transaction(_rename, "hidden", "room_tokens")
     await harness_on_each_server.run_worker()
     assert await inside(room, *USERS) == USERS[:5]
@@ -101,7 +101,7 @@ async def test_a_rollback_does_not_revive_expired_visitors(harness: RoomHarness)
     harness.clock.advance(timedelta(seconds=55))
     await room.admitter.take()
     harness.clock.advance(SETTLE_AFTER)
-    await room.line.look("bob")
+    await room.line.standing("bob")
 
     await harness.run_worker()
 
@@ -113,7 +113,7 @@ async def test_an_admission_that_died_after_its_first_step_is_reverted_before_an
     await add_visitors(room, *USERS[:5])
     await room.admitter.take()
     await add_visitors(room, *USERS[5:])
-    assert isinstance(await room.line.look(USERS[0]), Entering)
+    assert isinstance(await room.line.standing(USERS[0]), Entering)
     with pytest.raises(UnknownRoom):
         await room.admitter.take()
 
@@ -170,7 +170,7 @@ async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_vi
     await room.admitter.confirm(await room.admitter.write(slow))
     await room.admitter.release(slow.entries, "left")
 
-    assert (await room.census()).entering == 5
+    assert (await room.counts()).entering == 5
     await room.admitter.confirm(await room.admitter.write(second))
     await room.admitter.release(slow.entries, "left")
     assert await inside(room, *USERS) == USERS[:5]
@@ -213,8 +213,8 @@ async def test_named_users_are_admitted_immediately_beyond_the_capacity(harness:
     assert await room.invite([USERS[5], "star", USERS[0]]) == 2
 
     assert await inside(room, *USERS, "star") == [USERS[0], USERS[1], USERS[5], "star"]
-    census = await room.census()
-    assert (census.active, census.guests, census.waiting) == (4, 2, 3)
+    counts = await room.counts()
+    assert (counts.active, counts.guests, counts.waiting) == (4, 2, 3)
     star = (await room.join("star")).token or ""
     await room.leave(star)
     await harness.run_worker()
@@ -231,7 +231,7 @@ async def test_a_named_user_whose_admission_fails_keeps_the_former_place(harness
     await harness.database.transaction(_rename, "hidden", "room_tokens")
 
     assert await line(room, harness.valkey) == ["bob", "cem"]
-    assert (await room.census()).guests == 0
+    assert (await room.counts()).guests == 0
 
 
 async def test_no_one_is_admitted_ahead_of_a_visitor_whose_invitation_is_in_progress(
@@ -271,7 +271,7 @@ async def test_a_visitor_who_asks_while_an_admission_is_in_progress_is_not_dropp
     for _ in range(8):
         harness.clock.advance(timedelta(seconds=1))
         assert isinstance((await room.join("ada")).standing, Entering)
-        assert isinstance(await room.line.look("ada"), Entering)
+        assert isinstance(await room.line.standing("ada"), Entering)
 
     await harness.run_worker()
 
@@ -348,7 +348,7 @@ async def test_admission_ids_increase_although_the_clock_was_set_back(harness: R
     for user in USERS[:5]:
         await add_visitors(room, user)
         await harness.run_worker()
-        standing = await room.line.look(user)
+        standing = await room.line.standing(user)
         assert isinstance(standing, Inside)
         numbers.append(standing.admission)
         clock.advance(-timedelta(seconds=10))

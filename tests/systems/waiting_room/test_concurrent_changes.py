@@ -74,9 +74,9 @@ async def test_a_visitor_who_leaves_while_the_pass_is_written_is_not_in_line_aga
     await room.admitter.confirm(await room.admitter.write(taken))
     await room.admitter.release([gone], "left")
 
-    assert await room.line.look("ada") == NotPresent()
+    assert await room.line.standing("ada") == NotPresent()
     assert await inside(room, "ada", "bob") == ["bob"]
-    assert (await room.census()).entering == 0
+    assert (await room.counts()).entering == 0
 
 
 async def test_a_visitor_whose_leaving_did_not_reach_the_server_is_not_restored(harness: RoomHarness):
@@ -91,7 +91,7 @@ async def test_a_visitor_whose_leaving_did_not_reach_the_server_is_not_restored(
 
     await harness.run_worker()
 
-    assert await room.line.look("ada") == NotPresent()
+    assert await room.line.standing("ada") == NotPresent()
     assert await inside(room, "ada", "bob") == ["bob"]
 
 
@@ -130,7 +130,7 @@ async def test_the_leader_learns_of_an_unfinished_invitation(harness: RoomHarnes
     assert await harness.run_worker() == milliseconds(SETTLE_AFTER)
     harness.clock.advance(SETTLE_AFTER)
     await harness.run_worker()
-    assert await room.line.look("vip") == NotPresent()
+    assert await room.line.standing("vip") == NotPresent()
 
 
 async def test_concurrent_restorations_restore_the_room_once(harness: RoomHarness):
@@ -195,7 +195,7 @@ async def test_a_visitor_admitted_during_the_lost_writes_is_not_admitted_again(h
 
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     assert await line(room, harness.valkey) == USERS[3:4]
-    assert isinstance(await room.line.look(USERS[1]), Inside)
+    assert isinstance(await room.line.standing(USERS[1]), Inside)
 
 
 @pytest.mark.parametrize("by", ["admission", "invitation"])
@@ -241,7 +241,7 @@ async def test_a_visitor_whose_arrival_was_lost_shares_its_place_with_no_other(h
 
     everybody = [*USERS[:4], "new", "newer"]
     assert await line(room, harness.valkey) == everybody
-    places = [at.place for at in (await room.look_at(everybody)).standings if isinstance(at, InLine)]
+    places = [at.place for at in (await room.standings(everybody)).standings if isinstance(at, InLine)]
     assert places == [1, 2, 3, 4, NUMBERS_AT_FIRST + 1, 2 * NUMBERS_AT_FIRST + 1]
 
 

@@ -62,7 +62,7 @@ class Scene:
     async def has_admitted(self, users: int) -> None:
         """Wait until so many are inside."""
         async with patience():
-            while (await self.room.census()).active < users:
+            while (await self.room.counts()).active < users:
                 await self._news()
 
     async def is_paused(self) -> None:

@@ -105,7 +105,7 @@ async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(harness: Room
     room = await harness.open(capacity=1)
     ada, bob, _ = await add_visitors(room, "ada", "bob", "cem")
     await harness.run_worker()
-    await room.leave((await room.look(ada)).token or "")
+    await room.leave((await room.status(ada)).token or "")
     await room.admitter.take()
     harness.clock.advance(SETTLE_AFTER)
     await room.admitter.settle((await room.admitter.due()).overdue)
@@ -241,13 +241,13 @@ async def test_during_a_database_outage_no_visitor_is_admitted_and_all_keep_thei
             await wire.refuse()
             with pytest.raises(DatabaseUnavailable):
                 await harness.run_worker()
-            assert (await room.census()).active == 2, "SQL has not said that they are gone"
+            assert (await room.counts()).active == 2, "SQL has not said that they are gone"
             with pytest.raises(NotActive):
                 await room.check((await room.join(USERS[0])).token or "")
             await wire.listen()
             await asyncio.gather(*(room.join(user) for user in USERS))
             await harness.run_worker()
-            assert (await room.census()).active == 2
+            assert (await room.counts()).active == 2
 
 
 async def test_a_commit_with_unknown_outcome_is_settled_by_the_state_in_sql(
@@ -266,7 +266,7 @@ async def test_a_commit_with_unknown_outcome_is_settled_by_the_state_in_sql(
             with pytest.raises(CommitUnknown):
                 await harness.run_worker()
 
-            assert (await room.census()).entering == 2, "nobody knows whether they are inside"
+            assert (await room.counts()).entering == 2, "nobody knows whether they are inside"
             await harness.run_worker()
             assert await inside(room, *USERS) == USERS[:2]
             assert await harness.states() == [(user, "active") for user in USERS[:2]]
@@ -285,12 +285,12 @@ async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(harness:
     await room.installer._send(truth, paused)  # pyright: ignore[reportPrivateUsage]
 
     assert (taken.entries, taken.next_in_ms) == ([], 5000)
-    assert (await room.census()).active == 2
+    assert (await room.counts()).active == 2
     await harness.run_worker()
     harness.clock.advance(timedelta(minutes=10))
-    await room.look_at(USERS)
+    await room.standings(USERS)
     await harness.run_worker()
-    assert (await room.census()).active == 2
+    assert (await room.counts()).active == 2
 
 
 async def test_an_outdated_restoration_has_no_effect(harness: RoomHarness):
@@ -306,8 +306,8 @@ async def test_an_outdated_restoration_has_no_effect(harness: RoomHarness):
 
     assert await room.installer._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
 
-    census = await room.census()
-    assert (len(taken.entries), census.active + census.entering) == (1, 2)
+    counts = await room.counts()
+    assert (len(taken.entries), counts.active + counts.entering) == (1, 2)
 
 
 @pytest.mark.parametrize("loses_all", [True, False])

@@ -88,15 +88,15 @@ async def test_a_new_room_of_the_same_name_has_no_data_of_the_old_one(harness: R
     new = await there.open(ROOM)
     await harness.run_worker()
 
-    assert (await new.census()).waiting == 0
+    assert (await new.counts()).waiting == 0
     assert (await new.join("ada")).standing == InLine(place=1, ahead=0, is_new=True)
     with pytest.raises(PassRefused):
-        await new.look(passes[0])
+        await new.status(passes[0])
     remembered = await harness.rooms.room(ROOM)
     await remembered.present()
     assert remembered.room.line == new.room.line
     with pytest.raises(PassRefused):
-        await remembered.look(passes[0])
+        await remembered.status(passes[0])
     await harness.run_worker()
     assert await inside(new, "ada", "star") == ["ada"]
 

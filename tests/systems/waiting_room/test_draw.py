@@ -68,7 +68,7 @@ async def test_before_the_start_visitors_have_no_position_and_none_is_admitted(h
     standings = [answer.standing for answer in answers]
     assert {each.ahead for each in standings if isinstance(each, InLine)} == {None}
     assert {each.opens_in_ms for each in standings if isinstance(each, InLine)} == {60_000}
-    assert replace(await room.line.look(EARLY[0]), is_new=True) == standings[0]
+    assert replace(await room.line.standing(EARLY[0]), is_new=True) == standings[0]
 
 
 @pytest.mark.every_server
@@ -95,7 +95,7 @@ async def test_a_visitor_gone_before_the_start_is_removed_from_the_draw(harness:
     room = await before_the_opening(harness)
     await add_visitors(room, *EARLY)
     harness.clock.advance(timedelta(seconds=50))
-    await room.look_at(EARLY[:20])
+    await room.standings(EARLY[:20])
     harness.clock.advance(timedelta(seconds=80))
 
     await harness.run_worker()

@@ -65,7 +65,7 @@ async def test_a_room_is_created_shown_changed_opened_and_closed(client: Client)
     assert hashlib.sha256(begun.json["seed"].encode()).hexdigest() == made.json["commitment"]
     assert closed.json["state"] == "closed"
     assert (await client.get("/v1/rooms")).json["rooms"][0]["name"] == ROOM
-    assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"]["waiting"] == 0
+    assert (await client.get(f"/v1/rooms/{ROOM}")).json["counts"]["waiting"] == 0
 
 
 async def test_a_change_affects_only_the_named_settings(client: Client, harness: RoomHarness):
@@ -117,9 +117,9 @@ async def test_the_list_counts_visitors_by_state_and_marks_rooms_that_were_not_c
         await bring(client, user)
     await harness.run_worker()
 
-    counted = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
+    counted = {room["name"]: room["counts"] for room in (await client.get("/v1/rooms")).json["rooms"]}
     monkeypatch.setattr("tidegate.systems.waiting_room.api.rooms._MOST_COUNTED", 1)
-    some = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
+    some = {room["name"]: room["counts"] for room in (await client.get("/v1/rooms")).json["rooms"]}
 
     nobody = {"waiting": 0, "entering": 0, "active": 0, "guests": 0}
     assert counted == {ROOM: {**nobody, "waiting": 1, "active": 1}, "later": nobody}
@@ -131,7 +131,7 @@ async def test_a_room_counts_visitors_by_state(client: Client):
     await opened(client, capacity=0)
     await bring(client, "ada")
 
-    assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"] == {
+    assert (await client.get(f"/v1/rooms/{ROOM}")).json["counts"] == {
         "waiting": 1,
         "entering": 0,
         "active": 0,

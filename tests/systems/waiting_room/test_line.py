@@ -57,8 +57,8 @@ async def test_leaving_the_line_moves_all_later_visitors_up(harness: RoomHarness
 
     await room.leave(passed)
 
-    assert (await room.line.look("cem")) == InLine(place=3, ahead=1)
-    assert (await room.look(passed)).standing == NotPresent()
+    assert (await room.line.standing("cem")) == InLine(place=3, ahead=1)
+    assert (await room.status(passed)).standing == NotPresent()
 
 
 @pytest.mark.every_server
@@ -68,8 +68,8 @@ async def test_a_visitor_without_heartbeat_is_removed_at_the_timeout_and_not_bef
     await add_visitors(room, "ada", "bob", "cem")
     await harness.run_worker()
     harness.clock.advance(timedelta(seconds=30))
-    await room.line.look("bob")
-    await room.line.look("cem")
+    await room.line.standing("bob")
+    await room.line.standing("cem")
 
     harness.clock.advance(timedelta(seconds=30, milliseconds=999))
     assert await harness.run_worker() == 1
@@ -88,7 +88,7 @@ async def test_an_expired_visitor_is_not_admitted_although_not_yet_removed(harne
     room = await harness.open(abandon_after=timedelta(seconds=60))
     await add_visitors(room, "ada", "bob")
     harness.clock.advance(timedelta(seconds=40))
-    await room.line.look("bob")
+    await room.line.standing("bob")
     harness.clock.advance(timedelta(seconds=40))
 
     await room.admitter.admit()
@@ -101,7 +101,7 @@ async def test_a_heartbeat_does_not_restore_an_expired_visitor(harness: RoomHarn
     await add_visitors(room, "ada", "bob")
     await room.line.leave("ada")
 
-    assert await room.line.look("ada") == NotPresent()
+    assert await room.line.standing("ada") == NotPresent()
     assert await line(room, harness.valkey) == ["bob"]
 
 
@@ -111,7 +111,7 @@ async def test_many_expired_visitors_are_removed_in_steps_that_do_not_block_the_
     for user in crowd:
         await room.line.join(user)
     harness.clock.advance(timedelta(minutes=3))
-    await room.line.look(crowd[650])
+    await room.line.standing(crowd[650])
 
     first, next_in_ms = await room.line.sweep()
     assert (first, next_in_ms) == (500, 0), "there is more, but others have their turn"
@@ -128,7 +128,7 @@ async def test_positions_of_many_visitors_are_read_in_steps_that_do_not_block_th
         await room.line.join(user)
     await harness.valkey.execute("CONFIG", "RESETSTAT")
 
-    found = (await room.look_at(crowd)).standings
+    found = (await room.standings(crowd)).standings
 
     assert [each.ahead for each in found if isinstance(each, InLine)] == list(range(1100))
     assert (await harness.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 3

@@ -121,7 +121,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(user=USER)
     def look(self, user: str) -> None:
-        self.do(self.room.line.look(user))
+        self.do(self.room.line.standing(user))
         self.plain.see(user)
 
     @rule(user=USER)
@@ -263,10 +263,10 @@ class RoomMachine(RuleBasedStateMachine):
         if plain is None:
             return
         assert self.do(line(self.room, self.valkey)) == plain.line()
-        census = self.do(self.room.census())
-        assert census.entering == len(plain.entering)
+        counts = self.do(self.room.counts())
+        assert counts.entering == len(plain.entering)
         assert set(plain.inside) == self._members("active")
-        assert census.active + census.entering - census.guests == plain.counted()
+        assert counts.active + counts.entering - counts.guests == plain.counted()
         assert sorted(self.do(self.harness.states())) == sorted(plain.tokens)
 
     def _members(self, part: str) -> set[str]:
@@ -276,7 +276,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(user=USER)
     def ask(self, user: str) -> None:
         """What one is told, position and remaining time included."""
-        plain, found = self.plain, self.do(self.room.line.look(user))
+        plain, found = self.plain, self.do(self.room.line.standing(user))
         plain.see(user)
         if waiter := plain.waiting.get(user):
             opens_in_ms = max(0, plain.opens_ms - plain.now_ms)

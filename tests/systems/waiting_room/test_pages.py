@@ -133,7 +133,7 @@ async def test_without_an_entrance_url_the_page_shows_the_session_time_and_a_lea
     left = await press(visitor, site.path, "leave")
 
     assert (left.status, left.headers["location"], kept(visitor)) == (303, f"./{ROOM}?left=1", {})
-    assert (await room.census()).active == 0
+    assert (await room.counts()).active == 0
     html = await see(visitor, f"{site.path}?left=1")
     assert (state_of(html), 'value="join"' in html) == ("left", True)
 
@@ -235,7 +235,7 @@ async def test_a_restricted_room_can_be_joined_only_from_the_shop(site: RoomSite
     html = await see(visitor, site.path)
     assert (state_of(html), 'href="https://shop.example/"' in html) == ("uninvited", True)
     await press(visitor, site.path, "join")
-    assert ((await room.census()).waiting, kept(visitor)) == (0, {})
+    assert ((await room.counts()).waiting, kept(visitor)) == (0, {})
 
     (token,) = await add_visitors(room, "ada")
     brought = await visitor.get(f"{site.path}?pass={token}&lang=ko")
@@ -263,7 +263,7 @@ async def test_a_visitor_lost_by_the_server_gets_the_old_place_again(site: RoomS
 
     # The last sign of life of a page that is closed is no wish to come back.
     assert (await visitor.ask("HEAD", site.path)).status == 200
-    assert (await room.census()).waiting == 0
+    assert (await room.counts()).waiting == 0
     assert state_of(await see(visitor, site.path)) == "waiting"
     await add_visitors(room, "late")
     after = room.read(kept(visitor)[COOKIE])
@@ -298,7 +298,7 @@ async def test_one_address_brings_a_limited_number_of_visitors_at_a_limited_rate
         True,
     )
     assert brought.status == 200, "a user that the shop brings is not counted"
-    assert (await room.census()).waiting == 21
+    assert (await room.counts()).waiting == 21
 
 
 async def test_one_browser_has_one_place_however_often_it_joins_and_leaves(site: RoomSite, visitor: Client):
@@ -315,7 +315,7 @@ async def test_one_browser_has_one_place_however_often_it_joins_and_leaves(site:
     await press(visitor, site.path, "join")
 
     assert len(lots) == 1, "a browser that leaves and comes again draws no second lot"
-    assert (await room.census()).waiting == 1
+    assert (await room.counts()).waiting == 1
 
 
 async def test_a_room_with_a_puzzle_gives_one_place_per_solution(site: RoomSite, visitor: Client):
@@ -327,7 +327,7 @@ async def test_a_room_with_a_puzzle_gives_one_place_per_solution(site: RoomSite,
         proof = solution or solve(challenge or found[1], 10)
         form = urlencode({"do": "join", "proof": proof})
         assert (await visitor.ask("POST", site.path, data=form, headers=FORM)).status == 303
-        return (await room.census()).waiting
+        return (await room.counts()).waiting
 
     assert (await press(visitor, site.path, "join")).status == 303
     assert await join(None, "wrong") == 0
@@ -345,7 +345,7 @@ async def test_joining_twice_keeps_the_place(site: RoomSite, visitor: Client):
     await press(visitor, site.path, "join")
 
     assert 'id="place">1<' in await see(visitor, site.path)
-    assert (await room.census()).waiting == 2
+    assert (await room.counts()).waiting == 2
 
 
 async def test_a_form_of_another_site_is_refused_and_the_own_form_accepted(site: RoomSite, visitor: Client):
@@ -360,11 +360,11 @@ async def test_a_form_of_another_site_is_refused_and_the_own_form_accepted(site:
     ):
         answer = await press(visitor, site.path, "leave", **foreign)
         assert (answer.status, answer.problem) == (403, "foreign-origin")
-        assert (await room.census()).waiting == 1
+        assert (await room.counts()).waiting == 1
 
     ours = {"origin": site.url, "sec-fetch-site": "same-origin"}
     assert (await press(visitor, site.path, "leave", **ours)).status == 303
-    assert (await room.census()).waiting == 0
+    assert (await room.counts()).waiting == 0
 
 
 async def test_an_unknown_action_is_refused(site: RoomSite, visitor: Client):
@@ -386,7 +386,7 @@ async def test_an_unknown_action_is_refused(site: RoomSite, visitor: Client):
     ):
         answer = await visitor.ask("POST", site.path, data=body.encode(), headers={"content-type": media})
         assert answer.problem == problem, body
-    assert (await room.census()).waiting == 0
+    assert (await room.counts()).waiting == 0
     elsewhere = await visitor.ask("POST", "/v1/rooms", data="name=x", headers=FORM)
     assert (elsewhere.status, elsewhere.problem) == (415, "not-json")
 
@@ -517,7 +517,7 @@ async def test_during_a_server_outage_the_page_says_that_places_are_kept(tmp_pat
         assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}")
         assert kept(visitor)[COOKIE] == token
         await wire.listen()
-        assert (await inside(room, "ada"), (await room.census()).waiting) == ([], 1)
+        assert (await inside(room, "ada"), (await room.counts()).waiting) == ([], 1)
 
 
 async def test_a_file_is_cached_forever_under_the_digest_of_its_content(site: RoomSite, visitor: Client):

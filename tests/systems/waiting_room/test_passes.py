@@ -65,7 +65,7 @@ async def test_a_pass_for_the_line_is_not_accepted_as_an_admission(harness: Room
         await room.check(waiting)
     with pytest.raises(NotActive):
         await room.renew(waiting)
-    entered = (await room.look(waiting)).token or ""
+    entered = (await room.status(waiting)).token or ""
     assert (await room.check(entered)).user == "ada"
 
 
@@ -73,9 +73,9 @@ async def test_a_pass_for_the_line_is_valid_as_long_as_the_place_is_kept_without
     room = await harness.open(capacity=0, abandon_after=timedelta(seconds=60))
     (first,) = await add_visitors(room, "ada")
     harness.clock.advance(timedelta(seconds=59))
-    second = (await room.look(first)).token or ""
+    second = (await room.status(first)).token or ""
     harness.clock.advance(timedelta(seconds=59))
 
     with pytest.raises(PassRefused):
-        await room.look(first)
-    assert (await room.look(second)).user == "ada"
+        await room.status(first)
+    assert (await room.status(second)).user == "ada"

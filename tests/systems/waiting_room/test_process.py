@@ -41,8 +41,8 @@ async def until(valkey: Valkey, room: WaitingRoom, *, active: int, waiting: int)
     """Wait until so many are inside, and so many wait."""
     async with patience():
         while True:
-            census = await room.census()
-            if (census.active, census.waiting, census.entering) == (active, waiting, 0):
+            counts = await room.counts()
+            if (counts.active, counts.waiting, counts.entering) == (active, waiting, 0):
                 return
             await valkey.execute_blocking("XREAD", "BLOCK", 300, "STREAMS", room.line.keys["log"], "$", within_s=1)
 

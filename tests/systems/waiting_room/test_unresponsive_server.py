@@ -81,7 +81,7 @@ async def hanging_room(
             await harness.run_worker()
             passes = await add_visitors(room, "ada", "bob", "cem")
             opened = HangingRoom(harness, room, passes, (await valkey.execute("INFO", "server"))["process_id"], asked)
-            await room.look_at([])  # from now on the server has the script
+            await room.standings([])  # from now on the server has the script
             room.deadline = ReplyDeadline(ROOM, elapsed_ms=lambda: opened.elapsed_ms)
             yield opened
 

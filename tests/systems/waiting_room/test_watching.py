@@ -283,7 +283,7 @@ async def test_a_watching_visitor_is_never_removed_and_one_who_disconnected_is(c
         await harness.run_worker()
 
     async with patience():
-        while (await room.census()).waiting > 1:
+        while (await room.counts()).waiting > 1:
             await pass_a_second()
     assert await line(room, harness.valkey) == ["ada"], "to look would be a sign of life"
     for _ in range(4):
@@ -309,7 +309,7 @@ async def test_a_stream_survives_a_server_outage_and_passes_are_checked_meanwhil
             room = await harness.open(capacity=1)
             inside, ada, bob = await add_visitors(room, "inside", "ada", "bob")
             await harness.run_worker()
-            within = (await room.look(inside)).token or ""
+            within = (await room.status(inside)).token or ""
             stream = places(client, bob)
             assert (await next_place(stream))["position"] == 2
 
@@ -368,13 +368,13 @@ async def test_a_visitor_who_could_not_send_heartbeats_during_an_outage_keeps_th
     harness.worker.begin()
 
     await harness.run_worker()
-    assert (await room.census()).waiting == 2
+    assert (await room.counts()).waiting == 2
     harness.clock.advance(timedelta(minutes=1))
-    await room.look_at(["ada"])
+    await room.standings(["ada"])
     harness.clock.advance(timedelta(minutes=1, seconds=1))
     await harness.run_worker()
 
-    assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), NotPresent()]
+    assert (await room.standings(["ada", "bob"])).standings == [InLine(place=1, ahead=0), NotPresent()]
 
 
 async def test_beyond_the_limit_of_streams_visitors_are_told_to_retry_later(harness: RoomHarness):

@@ -145,7 +145,7 @@ class RunFeed:
                 return
             # The gap counts from the start of the read.
             await asyncio.sleep(max(0.0, self._gap_ms - (monotonic_ms() - began_ms)) / 1000)
-            is_calm = not await watch.news(self._longest_silence_s if is_calm else _CALM_AFTER_S)
+            is_calm = not await watch.wait(self._longest_silence_s if is_calm else _CALM_AFTER_S)
 
 
 def _snapshot(number: int, body: bytes, *, is_last: bool) -> ChannelState:

@@ -231,5 +231,5 @@ async def _watch(watcher: Watcher, change_feed: RunChangeFeed, run_ids: Sequence
             screen.show(view)
             if view.is_over or view.is_stuck:
                 return
-            await watch.news(within_s=screen.refresh_after_s)
+            await watch.wait(within_s=screen.refresh_after_s)
             await watcher.pause()

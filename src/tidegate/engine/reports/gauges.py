@@ -46,9 +46,9 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class _Source:
-    look: Callable[[], Awaitable[None]]
+    read: Callable[[], Awaitable[None]]
     gauges: Sequence[metrics.Gauge]
-    """The gauges that `look` sets, with labels of this deployment."""
+    """The gauges that `read` sets, with labels of this deployment."""
 
 
 class EngineGauges:
@@ -77,7 +77,7 @@ class EngineGauges:
             if monotonic_ms() - self._refreshed_ms < self._fresh_ms:
                 return
             sources = self._sources().items()
-            await asyncio.gather(*(compute_gauges(name, source.look, source.gauges) for name, source in sources))
+            await asyncio.gather(*(compute_gauges(name, source.read, source.gauges) for name, source in sources))
             self._refreshed_ms = monotonic_ms()
 
     def _sources(self) -> Mapping[str, _Source]:
@@ -122,7 +122,7 @@ class EngineGauges:
 
     async def _look_at_gate(self) -> None:
         for gate in self._gates:
-            await gate.census()  # sets the gauges of the gate
+            await gate.shard_status()  # sets the gauges of the gate
         for timers in self._timers:
             metrics.DELAYED_QUEUE_SIZE.labels(timers.name).set((await timers.status()).count)
 

@@ -155,14 +155,14 @@ class OverdueTickets:
         """Send tickets for overdue messages; returns the ms until the next one can be overdue."""
         overdue = await self._passage.overdue(self._after)
         # Counted without a new ticket. Tickets are sent again when the count is a power of two, so the pauses double.
-        await self._passage.looked_after(overdue.waiting, counts=True)
+        await self._passage.mark_checked(overdue.waiting, counts=True)
         if overdue.lost:
             unsent = await send_tickets(self._queue, self._passage, overdue.lost)
             left = set(unsent.names if unsent else ())
             sent = [message for message in overdue.lost if message not in left]
-            await self._passage.looked_after(sent, counts=True)
+            await self._passage.mark_checked(sent, counts=True)
             # Not sent: the count stays, so the next check tries again.
-            await self._passage.looked_after(left, counts=False)
+            await self._passage.mark_checked(left, counts=False)
             metrics.SQS_TICKETS.labels("sent_again").inc(len(sent))
             if sent:
                 log.warning("sqs.tickets_sent_again", tickets=len(sent), unsent=len(left))

@@ -269,7 +269,7 @@ class Gate:
         waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
         return waiting, await self._valkey.execute("ZCARD", self._keys["due"])
 
-    async def census(self) -> ShardStatus:
+    async def shard_status(self) -> ShardStatus:
         """The status of the shard for metrics; counted in pages, so that the server is not blocked."""
         waiting, delayed = await self.lengths()
         blocked, longest_ms, cursor = 0, 0, "0"

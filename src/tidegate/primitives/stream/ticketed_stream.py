@@ -117,7 +117,7 @@ class TicketedStream:
             if not last:
                 return UnusedTickets(lost, waiting, soonest_ms)
 
-    async def looked_after(self, ids: Iterable[str], *, counts: bool) -> None:
+    async def mark_checked(self, ids: Iterable[str], *, counts: bool) -> None:
         """Restart the time after which tickets are overdue. With `counts`, the ticket was sent again."""
         await self._pass(WAYPOINT, WAYPOINT, ids, counts=int(counts))
 

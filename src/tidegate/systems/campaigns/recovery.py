@@ -50,7 +50,7 @@ class RecoverableCampaigns:
             # A message that is held for long is not counted as a failed delivery: the database may have been
             # unavailable.
             next_in_ms = min(next_in_ms, await self._stream(campaign).sweep_idle(counts=False))
-            processes |= await self._look(campaign)
+            processes |= await self._check_processes(campaign)
         await self._take_over_missing(processes)
         # While a process is suspected, check again after a lease: by then a living one is a member again.
         return min(next_in_ms, milliseconds(self._membership.settings.lease)) if self._missing else next_in_ms
@@ -59,7 +59,7 @@ class RecoverableCampaigns:
         """Return the processes that hold messages or are listed as serving a campaign."""
         found: set[str] = set()
         for campaign in await self._busy():
-            found |= await self._stream(campaign).holders() | await self._look(campaign)
+            found |= await self._stream(campaign).holders() | await self._check_processes(campaign)
         return found
 
     async def _take_over(self, owner: str, campaign: str) -> int:
@@ -85,7 +85,7 @@ class RecoverableCampaigns:
         # The process is frozen and still waits at the stream, where it receives the next messages.
         raise ValkeyUnavailable(f"campaign {campaign!r}: {owner} is given messages as fast as they are taken from it")
 
-    async def _look(self, campaign: str) -> set[str]:
+    async def _check_processes(self, campaign: str) -> set[str]:
         """Repair a campaign; return the processes that serve it."""
         keys = campaign_keys(self._valkey, campaign)
         match await scripts.repair(self._valkey, campaign=campaign, group=GROUP, **keys):

@@ -85,7 +85,7 @@ def busy_key(valkey: Valkey) -> Key:
 
 def result_feed_key(valkey: Valkey) -> Key:
     """Return the key of the stream of users with a new result."""
-    return campaigns_unit(valkey).key("news")
+    return campaigns_unit(valkey).key("results")
 
 
 def remembered(number: int, key: str | None) -> str:

@@ -34,9 +34,9 @@ class CrawlGauges:
 
     async def refresh(self) -> None:
         """Read the counts; values that cannot be read become NaN."""
-        await compute_gauges("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
+        await compute_gauges("crawl", self._set_gauges, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
 
-    async def _look(self) -> None:
+    async def _set_gauges(self) -> None:
         counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])
         metrics.CRAWL_RAWS_PENDING.set(counts[RawState.PENDING])
         metrics.CRAWL_RAWS_DEAD.set(counts[RawState.FAILED])

@@ -62,7 +62,7 @@ class ReviewState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True
     etag: str | None = None
     """ETag of the list of pull requests."""
     newest: str
-    is_look: bool = False
+    is_probe: bool = False
     """Whether the job only checks if the reviews are known. It needs no query, so it does not wait for that bucket."""
     number: int = 1
     first: int = PULLS_AT_ONCE
@@ -93,19 +93,19 @@ def check_job(task: Task, state: RepositoryScope, etag: str | None, newest: str)
     Most likely they are, so it does not wait for the allowance of queries.
     """
     spec = first_job(task, state, etag, newest)
-    return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
+    return msgspec.structs.replace(spec, params={**spec.params, "is_probe": True}, bucket="core")
 
 
 def check_result(task: Task) -> Reading:
     """The result of the job of `check_job`: nothing if the reviews are known, otherwise the job that requests them."""
     if is_known(task):
         return Reading()
-    return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_look=False))])
+    return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_probe=False))])
 
 
 def needs_no_query(task: Task) -> bool:
     """Whether this job sends no query: the reviews are known, or another job requests them."""
-    return ReviewState.of(task).is_look or is_known(task)
+    return ReviewState.of(task).is_probe or is_known(task)
 
 
 def is_known(task: Task) -> bool:

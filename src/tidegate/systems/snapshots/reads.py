@@ -253,7 +253,7 @@ class SnapshotReader:
                 left_s = deadline - asyncio.get_running_loop().time()
                 if answer.is_settled or left_s <= 0:
                     return answer
-                await watch.news(left_s)
+                await watch.wait(left_s)
 
     @contextmanager
     def expecting(self, subject: SnapshotSubject) -> Generator[None]:

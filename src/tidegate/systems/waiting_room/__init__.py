@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         NotActive,
         NotPresent,
         Room,
-        RoomCensus,
         RoomClosed,
+        RoomCounts,
         RoomExists,
         RoomInUse,
         RoomPlan,
@@ -53,8 +53,8 @@ __all__ = [
     "PassRefused",
     "PassSigner",
     "Room",
-    "RoomCensus",
     "RoomClosed",
+    "RoomCounts",
     "RoomExists",
     "RoomInUse",
     "RoomPlan",
@@ -81,7 +81,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.systems.waiting_room.model": (
             "commitment_of drawn_place number_of AdmissionState Entering InLine Inside LineView "
-            "MOST_CAPACITY NotActive NotPresent Room RoomCensus RoomClosed RoomExists RoomInUse RoomPlan "
+            "MOST_CAPACITY NotActive NotPresent Room RoomCounts RoomClosed RoomExists RoomInUse RoomPlan "
             "RoomState RoomStatus Session Standing VisitorStatus"
         ),
         "tidegate.systems.waiting_room.api.places": "find_pass",

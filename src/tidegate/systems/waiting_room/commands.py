@@ -260,13 +260,13 @@ def _report(found: RoomStatus, *, as_json: bool) -> None:
 
 
 def _show(found: RoomStatus) -> None:
-    census, plan, now = found.census, found.plan, datetime.now(UTC)
+    counts, plan, now = found.counts, found.plan, datetime.now(UTC)
     rate = "" if plan.admit_per_second is None else f", {number(plan.admit_per_second)} per second"
-    beside = f", and {number(census.guests)} beside the capacity" if census.guests else ""
-    counted_in = census.active + census.entering - census.guests
+    beside = f", and {number(counts.guests)} beside the capacity" if counts.guests else ""
+    counted_in = counts.active + counts.entering - counts.guests
     typer.echo(f"{found.name}: {_state(found, now)}")
     typer.echo(f"  inside   {number(counted_in)} of {number(plan.capacity)}{beside}{rate}")
-    typer.echo(f"  waiting  {number(census.waiting)}")
+    typer.echo(f"  waiting  {number(counts.waiting)}")
     typer.echo(f"  session  {span(plan.session.total_seconds())}, at most {span(plan.longest_session.total_seconds())}")
     typer.echo(f"  draw     sha256 {found.commitment}")
     if found.seed is not None:

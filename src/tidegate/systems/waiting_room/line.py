@@ -23,7 +23,7 @@ from tidegate.systems.waiting_room.model import (
     LineClosed,
     LineView,
     NotPresent,
-    RoomCensus,
+    RoomCounts,
     Standing,
     UnknownRoom,
     UnverifiedClaim,
@@ -100,7 +100,7 @@ def _speed(steps: Sequence[LineMove], now_ms: int, share_ahead: int) -> float:
 
 
 _LARGEST_BATCH = 10_000
-MOST_LOOKS, MOST_JOINS = 500, 100
+MOST_READS, MOST_JOINS = 500, 100
 """Visitors per call of a script, which takes a few milliseconds; the server does nothing else meanwhile."""
 SHOWN = "?"
 """Claim of a visitor that shows a pass for a place."""
@@ -156,22 +156,22 @@ class WaitingLine:
             case _:
                 raise UnknownRoom(self.room)
 
-    async def look(self, user: str) -> Standing:
+    async def standing(self, user: str) -> Standing:
         """Return where a visitor stands, and record a sign of life."""
-        return (await self.look_at([user])).standings[0]
+        return (await self.standings([user])).standings[0]
 
-    async def look_at(self, users: Sequence[str]) -> LineView:
+    async def standings(self, users: Sequence[str]) -> LineView:
         """Return where several visitors stand, and record a sign of life of each. Long lists are split into several
         calls."""
         require_at_most("len(users)", len(users), _LARGEST_BATCH)
-        crowd = await self._look_at(users[:MOST_LOOKS])
-        for start in range(MOST_LOOKS, len(users), MOST_LOOKS):
-            more = await self._look_at(users[start : start + MOST_LOOKS])
-            crowd = LineView(more.waiting, more.opens_in_ms, crowd.standings + more.standings)
-        return crowd
+        view = await self._read_standings(users[:MOST_READS])
+        for start in range(MOST_READS, len(users), MOST_READS):
+            more = await self._read_standings(users[start : start + MOST_READS])
+            view = LineView(more.waiting, more.opens_in_ms, view.standings + more.standings)
+        return view
 
-    async def _look_at(self, users: Sequence[str]) -> LineView:
-        reply = await scripts.look(
+    async def _read_standings(self, users: Sequence[str]) -> LineView:
+        reply = await scripts.read_standings(
             self._valkey,
             users=[require_user(user) for user in users],
             now_ms=self._clock.pinned_ms,
@@ -199,7 +199,7 @@ class WaitingLine:
             case _:
                 return _standing(reply)
 
-    async def sweep(self, most: int = MOST_LOOKS) -> tuple[int, int | None]:
+    async def sweep(self, most: int = MOST_READS) -> tuple[int, int | None]:
         """Remove visitors without a sign of life. Returns how many, and after how many ms the next can be due."""
         reply = await scripts.sweep(
             self._valkey,
@@ -224,7 +224,7 @@ class WaitingLine:
         )
         return [LineMove(*flat[at : at + 3]) for at in range(0, len(flat), 3)], now_ms
 
-    async def census(self) -> RoomCensus:
+    async def counts(self) -> RoomCounts:
         """Count the visitors in each state."""
         reply = await scripts.status(
             self._valkey,
@@ -233,7 +233,7 @@ class WaitingLine:
         )
         match reply:
             case [b"room", waiting, entering, active, guests, opens_in_ms]:
-                return RoomCensus(
+                return RoomCounts(
                     waiting=waiting,
                     entering=entering,
                     active=active,

@@ -254,7 +254,7 @@ class LineView(msgspec.Struct, frozen=True):
     standings: list[Standing]
 
 
-class RoomCensus(msgspec.Struct, frozen=True, kw_only=True):
+class RoomCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Number of visitors in each state."""
 
     waiting: int
@@ -376,4 +376,4 @@ class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The SHA-256 of the seed of the draw."""
     seed: str | None
     """The seed, after the start."""
-    census: RoomCensus
+    counts: RoomCounts

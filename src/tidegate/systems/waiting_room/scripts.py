@@ -72,8 +72,10 @@ async def join(
     ...
 
 
-@lua_script("look.lua")
-async def look(valkey: Valkey, *, users: Sequence[str], now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
+@lua_script("read_standings.lua")
+async def read_standings(
+    valkey: Valkey, *, users: Sequence[str], now_ms: int | None, **keys: Unpack[RoomKeys]
+) -> list[Any]:
     """Return where several visitors stand, and record a sign of life of each."""
     ...
 

@@ -14,7 +14,7 @@ from tidegate.systems.waiting_room import room_store, session_store
 from tidegate.systems.waiting_room.admission import Admitter
 from tidegate.systems.waiting_room.installation import RoomInstaller
 from tidegate.systems.waiting_room.line import WaitingLine
-from tidegate.systems.waiting_room.model import Room, RoomCensus, RoomPlan, RoomStatus
+from tidegate.systems.waiting_room.model import Room, RoomCounts, RoomPlan, RoomStatus
 from tidegate.systems.waiting_room.passes import PassSigner
 from tidegate.systems.waiting_room.scripts import room_created_key, room_keys
 from tidegate.systems.waiting_room.settings import WaitingRoomSettings
@@ -114,9 +114,9 @@ class WaitingRooms:
     async def status(self, name: str) -> RoomStatus:
         """Return the state of a room, with counts of visitors."""
         room, waiting_room = await self._database.read(room_store.get, name), await self.room(name)
-        census = await waiting_room.census()
+        counts = await waiting_room.counts()
         # By both clocks, since the clock of the server decides which visitors take part in the draw.
-        seed = None if census.opens_in_ms > 0 else room.shown_seed(self._database.clock.now())
+        seed = None if counts.opens_in_ms > 0 else room.shown_seed(self._database.clock.now())
         return RoomStatus(
             name=room.name,
             state=room.state,
@@ -124,16 +124,16 @@ class WaitingRooms:
             plan=room.plan,
             commitment=room.commitment,
             seed=seed,
-            census=census,
+            counts=counts,
         )
 
-    async def censuses(self, names: Sequence[str]) -> list[RoomCensus | None]:
+    async def all_counts(self, names: Sequence[str]) -> list[RoomCounts | None]:
         """Count the visitors of several rooms; None for a room that cannot be reached."""
-        return list(await asyncio.gather(*(self._census(name) for name in names)))
+        return list(await asyncio.gather(*(self._counts(name) for name in names)))
 
-    async def _census(self, name: str) -> RoomCensus | None:
+    async def _counts(self, name: str) -> RoomCounts | None:
         try:
-            return await (await self.room(name)).census()
+            return await (await self.room(name)).counts()
         except (Unavailable, NotFound):
             return None
 

@@ -32,7 +32,7 @@ from tidegate.systems.waiting_room.admission import Admitter
 from tidegate.systems.waiting_room.installation import RoomInstaller
 from tidegate.systems.waiting_room.line import (
     MOST_JOINS,
-    MOST_LOOKS,
+    MOST_READS,
     SHOWN,
     Estimate,
     JoinReply,
@@ -52,8 +52,8 @@ from tidegate.systems.waiting_room.model import (
     NotActive,
     NotPresent,
     Room,
-    RoomCensus,
     RoomClosed,
+    RoomCounts,
     Session,
     Standing,
     UnknownRoom,
@@ -120,7 +120,7 @@ class WaitingRoom:
         await rooms.create("sale", RoomPlan(capacity=500, session=timedelta(minutes=10)))
         room = await rooms.open("sale")
         status = await room.join("ada")
-        status = await room.look(status.token)
+        status = await room.status(status.token)
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class WaitingRoom:
         self.deadline = ReplyDeadline(room.name)
         # Concurrent visitors share a call of the script, because a call costs much more than a visitor in it.
         self._joins = BatchedCall(self._join_all, most=MOST_JOINS)
-        self._looks = BatchedCall(self._look_for_all, most=MOST_LOOKS)
+        self._statuses = BatchedCall(self._read_statuses, most=MOST_READS)
         self._not_before = 0.0
         self.is_deleted = False
         """Whether the room was found to be deleted; this object must be replaced."""
@@ -175,24 +175,24 @@ class WaitingRoom:
         place = None if is_used else claim
         return await self._with_deadline(lambda: self.line.join(user, unused_place(place, sql_epoch)))
 
-    async def look(self, token: str) -> VisitorStatus:
+    async def status(self, token: str) -> VisitorStatus:
         """Return where the owner of a pass stands, with a new pass. The request counts as a sign of life."""
         shown = self.read(token)
-        standing, waiting = await self._looks.ask(shown.user)
+        standing, waiting = await self._statuses.ask(shown.user)
         return self.answer(shown.user, standing, waiting)
 
     async def present(self) -> Room:
         """Return the current state of the room; the last known state while a server is unavailable."""
         with suppress(ValkeyUnavailable):
-            await self.look_at([])
+            await self.standings([])
         return self.room
 
-    async def look_at(self, users: Sequence[str]) -> LineView:
+    async def standings(self, users: Sequence[str]) -> LineView:
         """Return where several visitors stand, for a process that holds their connections."""
-        return await self._with_deadline(lambda: self.line.look_at(users))
+        return await self._with_deadline(lambda: self.line.standings(users))
 
-    async def _look_for_all(self, users: Sequence[str]) -> list[tuple[Standing, int]]:
-        seen = await self.look_at(users)
+    async def _read_statuses(self, users: Sequence[str]) -> list[tuple[Standing, int]]:
+        seen = await self.standings(users)
         return [(standing, seen.waiting) for standing in seen.standings]
 
     async def _join_all(self, attempts: Sequence[tuple[str, str]]) -> list[JoinReply]:
@@ -220,7 +220,7 @@ class WaitingRoom:
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         try:
-            standing = await self._with_deadline(lambda: self.line.look(shown.user), CHECK_DEADLINE_S)
+            standing = await self._with_deadline(lambda: self.line.standing(shown.user), CHECK_DEADLINE_S)
         except ValkeyUnavailable:
             standing = await self._inside_by_sql(shown.user)
         # The session may have been renewed in SQL without the server knowing it.
@@ -256,12 +256,12 @@ class WaitingRoom:
 
     async def invite(self, users: Sequence[str]) -> int:
         """Admit named users at once, beside the capacity; return how many were not inside before."""
-        await self.look_at([])  # fails if the server does not reply; the next step has no deadline
+        await self.standings([])  # fails if the server does not reply; the next step has no deadline
         return await self._installed(lambda: self.admitter.invite(users))
 
-    async def census(self) -> RoomCensus:
+    async def counts(self) -> RoomCounts:
         """Count the visitors in each state."""
-        return await self._with_deadline(self.line.census)
+        return await self._with_deadline(self.line.counts)
 
     async def estimate(self, ahead: int) -> Estimate | None:
         """Estimate the wait of a visitor with `ahead` visitors before them; None if the speed is not known yet."""

@@ -198,7 +198,7 @@ class RoomWatchers:
             while True:
                 try:
                     with only_our_cancellation():
-                        await self._look_on()
+                        await self._follow_places()
                 except Exception as error:  # visitors are watching, so no error may end the follower
                     self._has_moved = True
                     self._failures += 1
@@ -212,7 +212,7 @@ class RoomWatchers:
         self._has_moved = True
         self._stir.set()
 
-    async def _look_on(self) -> None:
+    async def _follow_places(self) -> None:
         """Show watchers their places after moves, at due times, and when they join."""
         loop = asyncio.get_running_loop()
         not_before = due = loop.time()
@@ -222,34 +222,34 @@ class RoomWatchers:
             # `_has_moved` is cleared before the read: a move during it causes another read.
             if now >= not_before and (self._has_moved or now >= due):
                 self._has_moved, busy_s = False, time.thread_time()
-                due = await self._look_at_all() + loop.time()
+                due = await self._read_all_places() + loop.time()
                 # CPU time of this thread: waiting for the server does not lengthen the pause.
                 rest_s = _REST * (time.thread_time() - busy_s)
                 not_before = max(now + _GAP_S, loop.time() + rest_s)
             # New watchers get their first state at once, without a read of all others.
             elif self._new:
                 newcomers, self._new = self._new, []  # watchers that come meanwhile are read together
-                await self._look_at(newcomers)
+                await self._read_places(newcomers)
             else:
                 # A move during the pause waits for its end; otherwise the next sign of life is due.
                 until = not_before if self._has_moved else max(due, not_before)
                 await occurs(self._stir, within_s=max(until - now, _OVER_S))
 
-    async def _look_at_all(self) -> float:
+    async def _read_all_places(self) -> float:
         """Show all watchers their places; return after how many seconds to read again if nothing moves."""
         # They are part of `watchers`, which are all read now.
         self._new.clear()
         self._pace = await self.room.pace()
-        opens_in_ms = await self._look_at(list(self.watchers))
+        opens_in_ms = await self._read_places(list(self.watchers))
         patience_s = self.room.room.plan.abandon_after.total_seconds() / _SIGNS
         return min(patience_s, opens_in_ms / 1000 + _OVER_S) if opens_in_ms else patience_s
 
-    async def _look_at(self, watchers: Sequence[PlaceWatcher]) -> int:
+    async def _read_places(self, watchers: Sequence[PlaceWatcher]) -> int:
         """Show watchers their places; return the ms until the start."""
         opens_in_ms = 0
         for at in range(0, len(watchers), _BATCH):
             part = watchers[at : at + _BATCH]
-            crowd = await self.room.look_at([watcher.user for watcher in part])
+            crowd = await self.room.standings([watcher.user for watcher in part])
             for watcher, standing in zip(part, crowd.standings, strict=True):
                 watcher.show(standing, crowd, self._pace)
             opens_in_ms = crowd.opens_in_ms

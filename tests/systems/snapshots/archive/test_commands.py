@@ -62,7 +62,7 @@ def test_the_prefetch_command_shows_due_subjects_and_spent_calls(tidegate: Tideg
     assert shown.exit_code == 0, shown.output
     assert "0 of 18,000,000 calls spent (0%)" in shown.stdout
     assert "0 HOT, 0 WARM, 8 COLD" in shown.stdout
-    assert (told["policy"], told["due_now"], told["census"]) == ("tiers", 0, None)
+    assert (told["policy"], told["due_now"], told["counts"]) == ("tiers", 0, None)
 
 
 def test_a_subject_without_history_is_reported(tidegate: Tidegate):

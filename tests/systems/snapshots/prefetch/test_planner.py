@@ -310,10 +310,10 @@ async def test_the_status_shows_due_subjects_and_spent_calls(planning_everywhere
     status = await planning.database.read(prefetch_status, PrefetchSettings(daily_budget=100), True)
 
     assert (status.due_now, status.next_due_at, status.spent, status.budget) == (3, NOON, 0, 100)
-    assert status.census is not None
-    assert status.census.tiers == {"HOT": 1, "WARM": 0, "COLD": 7}
-    assert status.census.change_rates["unknown"] == 8
-    assert (status.census.total, status.census.sampled, status.census.is_all) == (8, 8, True)
+    assert status.counts is not None
+    assert status.counts.tiers == {"HOT": 1, "WARM": 0, "COLD": 7}
+    assert status.counts.change_rates["unknown"] == 8
+    assert (status.counts.total, status.counts.sampled, status.counts.is_all) == (8, 8, True)
     assert 0 < status.calls_per_second < status.target_per_second == 250
 
 

@@ -246,7 +246,7 @@ class EntryEvents(WatchedEvents):
         """See `WatchedEvents`."""
         return self._campaigns.watch(*self._place)
 
-    async def look(self) -> bytes | None:
+    async def next_event(self) -> bytes | None:
         """See `WatchedEvents`."""
         result = await self._campaigns.result(*self._place)
         if result == self._shown:

@@ -26,9 +26,9 @@ from tidegate.systems.crawl.commands.opening import (
     SITE,
     URL,
     ask,
-    look,
     options_of,
     print_json,
+    query,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def hosts(
     if forget is not None:
         host = forget
         ask(lambda crawl: crawl.identities.hosts.forget(host))
-    found = [one for one in look(lambda database: database.read(records.everything)) if forget in (None, one.host)]
+    found = [one for one in query(lambda database: database.read(records.everything)) if forget in (None, one.host)]
     if as_json:
         print_json({"hosts": found})
     elif found:
@@ -101,7 +101,7 @@ def tasks(
     from tidegate.engine.commands.runs import job_states
 
     states = job_states(state or [])
-    found = look(lambda database: database.read(_tasks, run, states, after, limit))
+    found = query(lambda database: database.read(_tasks, run, states, after, limit))
     if as_json:
         for one in found:
             print_json(one)

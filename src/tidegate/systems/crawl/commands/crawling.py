@@ -177,8 +177,8 @@ def summary_lines(summary: CrawlSummary) -> Iterator[str]:
 
 def _products(summary: CrawlSummary) -> str:
     gone = f", {number(summary.gone)} gone" if summary.gone else ""
-    look = f"; see: tidegate crawl products --host {summary.host}" if summary.products or summary.gone else ""
-    return f"{number(summary.products)} at {summary.host}{gone}{look}"
+    hint = f"; see: tidegate crawl products --host {summary.host}" if summary.products or summary.gone else ""
+    return f"{number(summary.products)} at {summary.host}{gone}{hint}"
 
 
 def _failures(summary: CrawlSummary) -> list[str]:
@@ -250,7 +250,7 @@ async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
                 return
             board.show(run, await crawl.cell.parts.database.read(wait_of, run.login))
             pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
-            await watch.news(within_s=_LOOK_AGAIN_S)
+            await watch.wait(within_s=_LOOK_AGAIN_S)
             await asyncio.sleep(pause_s)  # limits the rate of reads during frequent changes
 
 

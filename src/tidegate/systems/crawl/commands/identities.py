@@ -11,7 +11,7 @@ import typer
 
 from tidegate.cli.wording import clock, counted
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.crawl.commands.opening import JSON, ask, look, print_json
+from tidegate.systems.crawl.commands.opening import JSON, ask, print_json, query
 
 if TYPE_CHECKING:
     from tidegate.systems.crawl.identities import Identity, IdentityRegistry
@@ -49,7 +49,7 @@ def list_(*, as_json: bool = JSON) -> None:
     """Show the identities, with their health at hosts that refused them."""
     from tidegate.systems.crawl.identities import listed
 
-    _tell(list(look(lambda database: database.read(listed))), as_json=as_json)
+    _tell(list(query(lambda database: database.read(listed))), as_json=as_json)
 
 
 @app.command()

@@ -49,9 +49,9 @@ def ask(question: Callable[[OpenCrawl], Awaitable[T]]) -> T:
     return run(_ask(load_settings(), question))
 
 
-def look(question: Callable[[Database], Awaitable[T]]) -> T:
+def query(question: Callable[[Database], Awaitable[T]]) -> T:
     """Call `question` with the database and return the result; Valkey is not needed."""
-    return run(_look(load_settings(), question))
+    return run(_query(load_settings(), question))
 
 
 def print_json(value: Any) -> None:
@@ -66,7 +66,7 @@ async def _ask(settings: Settings, question: Callable[[OpenCrawl], Awaitable[T]]
         return await question(crawl)
 
 
-async def _look(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:
+async def _query(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:
     from tidegate.connections import open_database
 
     async with open_database(settings) as database:

@@ -14,7 +14,7 @@ import typer
 
 from tidegate.cli.wording import clock, counted
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.systems.crawl.commands.opening import JSON, LIMIT, LINES, NAME, ask, look, print_json
+from tidegate.systems.crawl.commands.opening import JSON, LIMIT, LINES, NAME, ask, print_json, query
 from tidegate.systems.crawl.stages import RawState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def products(
     from tidegate.cli.tables import print_table
     from tidegate.systems.crawl.products import Products
 
-    page = look(
+    page = query(
         lambda database: Products(database).page(host=host, shop_id=shop, is_gone=gone, after=after, limit=limit)
     )
     if as_json:
@@ -68,7 +68,7 @@ def product(
     host, _, product_id = place.partition("/")
     if not host or not product_id:
         raise InvalidArgument("product", place, "must be host/product, as `tidegate crawl products` shows it")
-    found = look(lambda database: Products(database).get(host, product_id))
+    found = query(lambda database: Products(database).get(host, product_id))
     if as_json:
         print_json(found)
     else:
@@ -82,7 +82,7 @@ def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
     """
     from tidegate.systems.crawl.products import Products
 
-    count = look(lambda database: Products(database).forget_crawl(name))
+    count = query(lambda database: Products(database).forget_crawl(name))
     if as_json:
         print_json({"forgotten": count})
     else:
@@ -114,7 +114,7 @@ def raws(
     """List stored answers: pending, applied and failed ones, with reasons."""
     from tidegate.systems.crawl.raws import Raws
 
-    page = look(
+    page = query(
         lambda database: Raws(database).page(
             state=state, run_id=run, host=host, product_id=product, after=after, limit=limit
         )
@@ -126,7 +126,7 @@ def raw(number: int = typer.Argument(min=1, help="Number of a stored answer, as 
     """Print the body of a stored answer unchanged, for example to examine a page that a parser could not read."""
     from tidegate.systems.crawl.raws import Raws
 
-    sys.stdout.buffer.write(look(lambda database: Raws(database).body(number)))
+    sys.stdout.buffer.write(query(lambda database: Raws(database).body(number)))
     sys.stdout.flush()
 
 
@@ -134,7 +134,7 @@ def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIM
     """List answers that could not be applied to a product, with reasons."""
     from tidegate.systems.crawl.raws import Raws
 
-    page = look(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
+    page = query(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
     _tell(page, "no dead letters", "dead", as_json=as_json)
 
 

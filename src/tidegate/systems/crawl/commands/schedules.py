@@ -12,8 +12,8 @@ from tidegate.systems.crawl.commands.opening import (
     SITE,
     URL,
     ask,
-    look,
     options_of,
+    query,
 )
 
 app = typer.Typer(no_args_is_help=True, help="Crawls that start on a schedule.")
@@ -52,7 +52,7 @@ def list_(*, as_json: bool = JSON) -> None:
     from tidegate.engine.schedules.store import listed
     from tidegate.systems.crawl import SOURCE
 
-    found = look(lambda database: database.read(listed, None, 0, None, SOURCE))
+    found = query(lambda database: database.read(listed, None, 0, None, SOURCE))
     if found or as_json:
         print_schedules("schedules", found, as_json=as_json)
     else:

@@ -243,13 +243,13 @@ class Recount:
             if not claims:
                 return
             disputed = {claim.id for claim in claims}
-            ours = await self._look_again(kind, [each for each in batch if each.id in disputed])
+            ours = await self._read_again(kind, [each for each in batch if each.id in disputed])
             taken = [claim for claim in claims if claim.id in {each.id for each in ours}]
             claims = await self._database.transaction(write, self._pass, kind, ours, taken) if ours else []
         # The caller begins again with a new pass, after a pause.
         raise ComputationReplaced(self._pass.user_id)
 
-    async def _look_again(self, kind: str, disputed: Sequence[CountedItem]) -> list[CountedItem]:
+    async def _read_again(self, kind: str, disputed: Sequence[CountedItem]) -> list[CountedItem]:
         """The disputed items that still belong to this user and are unchanged, after the other claim was seen."""
         ids, moments = {each.id for each in disputed}, {each.changed_at for each in disputed}
         still = self._documents.iterate(kind, self._pass.user_id, changed_at=moments)

@@ -113,7 +113,7 @@ class ReadCoalescer:
                     group.respond(answer, to_all=answer.is_settled or self._is_closing)
                     group.requests = {request: due for request, due in group.requests.items() if not request.done()}
                     if group.requests:
-                        await group.watch.news(group.until_deadline_s())
+                        await group.watch.wait(group.until_deadline_s())
                 self._remove(place, group)  # before the next await, so that a new request starts a new group
         except Exception as error:  # any error: the application reports it to each request
             log.debug("http.diverted", subject=f"{place[0]}/{place[1]}", error=str(error) or type(error).__name__)

@@ -107,7 +107,7 @@ class SnapshotEvents(WatchedEvents):
         kind, key = self._place
         return self._news.watch([f"{kind}/{key}"])
 
-    async def look(self) -> bytes | None:
+    async def next_event(self) -> bytes | None:
         """See `WatchedEvents`."""
         answer = await self._reader.read(*self._place)
         if not answer.is_news_after(self._sent):

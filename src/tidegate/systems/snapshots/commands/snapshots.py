@@ -139,15 +139,15 @@ def _lines(status: PrefetchStatus, now: datetime) -> list[str]:
     if status.policy == "learned":
         price = "not known yet" if status.price is None else f"{status.price:.4g} days of freshness"
         lines.append(f"price     {price}")
-    return lines if status.census is None else [*lines, *_census_lines(status.census)]
+    return lines if status.counts is None else [*lines, *_count_lines(status.counts)]
 
 
-def _census_lines(census: SubjectCounts) -> list[str]:
+def _count_lines(counts: SubjectCounts) -> list[str]:
     """Return the numbers of subjects by tier and by change rate as lines of text."""
-    tiers = ", ".join(f"{number(count)} {tier}" for tier, count in census.tiers.items())
-    rates = [f"  {name:<14}{number(count):>12}" for name, count in census.change_rates.items()]
-    basis = "" if census.is_all else f", estimated from {number(census.sampled)} of them"
-    return [f"subjects  {number(census.total)}{basis}", f"tiers     {tiers}", "changes a day", *rates]
+    tiers = ", ".join(f"{number(count)} {tier}" for tier, count in counts.tiers.items())
+    rates = [f"  {name:<14}{number(count):>12}" for name, count in counts.change_rates.items()]
+    basis = "" if counts.is_all else f", estimated from {number(counts.sampled)} of them"
+    return [f"subjects  {number(counts.total)}{basis}", f"tiers     {tiers}", "changes a day", *rates]
 
 
 def _moment(moment: datetime | None, now: datetime) -> str:
@@ -271,7 +271,7 @@ async def _refresh(
                 status = await snapshots.parts.database.read(status_of, subject)
                 if status is not None and status.has_failed and status != before:
                     return outcome, None, RefreshSituation(status=status, has_failed=True)
-                await changes.news(left_s)
+                await changes.wait(left_s)
             return outcome, None, await _situation(snapshots, subject)
 
 
@@ -287,4 +287,4 @@ async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
                 if answer.is_news_after(shown):
                     shown = answer
                     typer.echo(answer.encode() if as_json else snapshot_line(text, answer))
-                await changes.news(_READ_EVERY_S)
+                await changes.wait(_READ_EVERY_S)

@@ -236,7 +236,7 @@ class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Rate that the hour alone allows."""
     price: float | None
     """Policy `learned`: what a call has to be worth, in days of freshness; None: not known yet."""
-    census: SubjectCounts | None = None
+    counts: SubjectCounts | None = None
 
 
 def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
@@ -254,7 +254,7 @@ def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: boo
         calls_per_second=hours.rate(now, spent),
         target_per_second=hours.target(now),
         price=last_price(tx),
-        census=count_subjects(tx, settings) if counts_all else None,
+        counts=count_subjects(tx, settings) if counts_all else None,
     )
 
 

@@ -1,7 +1,7 @@
 """Raw handler of joins and of places in line; see `tidegate.http.raw_handlers`.
 
 Concurrent visitors of a room share calls of its scripts. A request that leads to a problem is passed to the
-application, which repeats it: a repeated join finds the visitor, and a repeated look is another sign of life.
+application, which repeats it: a repeated join finds the visitor, and a repeated read is another sign of life.
 """
 
 import re
@@ -46,13 +46,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PlaceCall(NamedTuple):
-    """A join or a look that the raw handler can answer."""
+    """A join or a read of a place that the raw handler can answer."""
 
     route: str
     room: str
     admitted: AdmittedRequest
     token: str = ""
-    """The pass of a look."""
+    """The pass of a read."""
     arrival: Arrival | None = None
     """The visitor that joins."""
 
@@ -94,7 +94,7 @@ class FastPlace:
         await self._respond(scope, send, 200, _HEADERS, _encode(place), is_secure=call.admitted.is_secure)
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple["PlaceCall | None", Receive]:
-        """The join or look that is requested, or None if the application has to answer; and what still has to be
+        """The join or read that is requested, or None if the application has to answer; and what still has to be
         received."""
         headers = dict(scope["headers"])
         # A repeated header is ambiguous: the application decides what it means.
@@ -118,10 +118,10 @@ class FastPlace:
         return None, receive
 
     async def _place(self, call: "PlaceCall") -> RoomPlace | None:
-        """Join or look; None for a problem, which the application reports."""
+        """Join or read the place; None for a problem, which the application reports."""
         try:
             room, arrival = await self._waiting_rooms.room(call.room), call.arrival
-            found = await (room.look(call.token) if arrival is None else room.join(arrival.user, arrival.shown))
+            found = await (room.status(call.token) if arrival is None else room.join(arrival.user, arrival.shown))
             return place_of(room, found, await self._paces.of(room))
         except (TidegateError, TimeoutError):
             return None

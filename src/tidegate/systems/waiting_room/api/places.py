@@ -176,7 +176,7 @@ class PlaceRoutes:
     async def show_place(self, room: RoomName, request: HttpRequest) -> RoomPlace:
         """Show the place of a pass's owner, with a new pass if it is due. Each request is a sign of life."""
         waiting_room = await self._waiting_rooms.room(room)
-        answer = await waiting_room.look(shown_pass(request, room))
+        answer = await waiting_room.status(shown_pass(request, room))
         return place_of(waiting_room, answer, await self._paces.of(waiting_room))
 
     async def watch_place(self, room: RoomName, request: HttpRequest) -> HttpResponse:
@@ -194,7 +194,7 @@ class PlaceRoutes:
         shown = waiting_room.read(token)
         # A browser reconnects after every end of a stream; 204 stops it. Not if the visitor has joined again since.
         if request.headers.get("last-event-id") == ENDED:
-            answer = await waiting_room.look(token)
+            answer = await waiting_room.status(token)
             if isinstance(answer.standing, (Inside, NotPresent)):
                 return Response(b"", status_code=204)
         return self._watch(waiting_room, shown)

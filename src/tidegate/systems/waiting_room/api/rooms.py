@@ -15,7 +15,7 @@ from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus, WaitingRooms
-from tidegate.systems.waiting_room import RoomCensus as Census
+from tidegate.systems.waiting_room import RoomCounts as Counts
 from tidegate.systems.waiting_room.api.places import SENT, AdmissionRates, RoomName, RoomPlace, place_of, shown_pass
 from tidegate.systems.waiting_room.model import (
     LONGEST_ROOM,
@@ -187,10 +187,10 @@ class RoomView(RoomRow, frozen=True, kw_only=True):
 
     seed: str | None
     """The seed of its draw, after the start."""
-    census: Census
+    counts: Counts
 
 
-class Headcount(msgspec.Struct, frozen=True, kw_only=True):
+class ListedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Number of visitors in each state, without values that change while no visitor moves."""
 
     waiting: int
@@ -203,7 +203,7 @@ class Headcount(msgspec.Struct, frozen=True, kw_only=True):
 class ListedRoom(RoomRow, frozen=True, kw_only=True):
     """A room in the list."""
 
-    census: Headcount | None
+    counts: ListedCounts | None
     """Number of visitors; null while the server is unavailable, and after the first 200 open rooms."""
 
 
@@ -275,9 +275,9 @@ class RoomRoutes:
         """List all rooms, with the number of visitors waiting and inside."""
         rooms = await self._waiting_rooms.everything()
         counted = [room.name for room in sorted(rooms, key=_is_closed)[:_MOST_COUNTED]]
-        found = dict(zip(counted, await self._waiting_rooms.censuses(counted), strict=True))
+        found = dict(zip(counted, await self._waiting_rooms.all_counts(counted), strict=True))
         return RoomList(
-            rooms=[ListedRoom(**_row_of(room), census=_headcount_of(found.get(room.name))) for room in rooms]
+            rooms=[ListedRoom(**_row_of(room), counts=_listed_counts_of(found.get(room.name))) for room in rooms]
         )
 
     async def create_room(self, body: NewRoom) -> Response[RoomView]:
@@ -349,11 +349,11 @@ class RoomRoutes:
 
     async def _view(self, name: str) -> RoomView:
         status = await self._waiting_rooms.status(name)
-        return RoomView(**_row_of(status), seed=status.seed, census=status.census)
+        return RoomView(**_row_of(status), seed=status.seed, counts=status.counts)
 
 
-def _headcount_of(census: Census | None) -> Headcount | None:
-    return None if census is None else msgspec.convert(census, Headcount, from_attributes=True)
+def _listed_counts_of(counts: Counts | None) -> ListedCounts | None:
+    return None if counts is None else msgspec.convert(counts, ListedCounts, from_attributes=True)
 
 
 def _is_closed(room: Room) -> bool:

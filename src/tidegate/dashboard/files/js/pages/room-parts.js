@@ -6,9 +6,9 @@ import { Action, Badge, Field, moment, When } from "../parts/index.js";
 import { html } from "../view.js";
 
 /** The recorded values of a room: [[name, value]…]. */
-export function figuresOf({ name, census }) {
-  const inside = census && census.active + census.entering;
-  return [[`room/${name}/waiting`, census?.waiting], [`room/${name}/inside`, inside]];
+export function figuresOf({ name, counts }) {
+  const inside = counts && counts.active + counts.entering;
+  return [[`room/${name}/waiting`, counts?.waiting], [`room/${name}/inside`, inside]];
 }
 
 /** Whether visitors can join and are not admitted yet. */

@@ -28,8 +28,8 @@ export function Room({ name }) {
   const live = useTopic("rooms");
   const row = live.value?.rooms.find((one) => one.name === name);
   const asked = useFetched(path, [row?.state, row?.opens_at, JSON.stringify(row?.plan ?? null)]);
-  const census = row?.census ?? asked.value?.census;
-  const room = (row || asked.value) && { seed: null, ...asked.value, ...row, census };
+  const counts = row?.counts ?? asked.value?.counts;
+  const room = (row || asked.value) && { seed: null, ...asked.value, ...row, counts };
   if (!room) {
     return html`<${Page}
       title=${`Room ${name}`}
@@ -63,22 +63,22 @@ export function Room({ name }) {
 }
 
 function Figures({ of }) {
-  const { census, plan, opens_at } = of;
-  const counted = census && census.active + census.entering - census.guests;
+  const { counts, plan, opens_at } = of;
+  const counted = counts && counts.active + counts.entering - counts.guests;
   return html`<${Tiles} label="Visitors">
     <${Tile}
       label="Waiting"
-      value=${number(census?.waiting)}
+      value=${number(counts?.waiting)}
       note=${isSoon(of) ? "take part in the draw" : "in line"}
     />
-    <${Tile} label="Entering" value=${number(census?.entering)} note="admitted, not seen inside yet" />
+    <${Tile} label="Entering" value=${number(counts?.entering)} note="admitted, not seen inside yet" />
     <${Tile}
       label="Inside"
-      value=${number(census?.active)}
+      value=${number(counts?.active)}
       note=${`${number(counted)} of ${number(plan.capacity)} places taken`}
       kind=${plan.capacity > 0 && counted >= plan.capacity ? "warning" : undefined}
     />
-    <${Tile} label="Guests" value=${number(census?.guests)} note="in addition to the capacity" />
+    <${Tile} label="Guests" value=${number(counts?.guests)} note="in addition to the capacity" />
     <${Tile}
       label="Start"
       value=${html`<${When} at=${opens_at} none="none yet" />`}

@@ -53,7 +53,7 @@ const COLUMNS = [
       <span class="quiet"> ${title && name}</span>`,
   },
   { head: "State", cell: (room) => html`<${RoomState} of=${room} />` },
-  { head: "Waiting", number: true, cell: (room) => number(room.census?.waiting) },
+  { head: "Waiting", number: true, cell: (room) => number(room.counts?.waiting) },
   { head: "Inside", wide: true, cell: (room) => html`<${Inside} of=${room} />` },
   {
     head: "Let in",
@@ -65,7 +65,7 @@ const COLUMNS = [
 ];
 
 function Charts({ rooms, at }) {
-  const waiting = ({ census }) => census?.waiting ?? 0;
+  const waiting = ({ counts }) => counts?.waiting ?? 0;
   const shown = [...rooms].sort((one, other) => waiting(other) - waiting(one)).slice(0, MOST_LINES);
   const seen = useSeen(Object.fromEntries(rooms.flatMap(figuresOf)), at);
   const lines = (figure) => shown.map(({ name }) => ({ label: name, points: seen[`room/${name}/${figure}`] ?? [] }));
@@ -90,8 +90,8 @@ function Charts({ rooms, at }) {
 }
 
 function Inside({ of }) {
-  if (!of.census) return html`<span class="quiet">currently unknown</span>`;
-  const inside = of.census.active + of.census.entering - of.census.guests;
+  if (!of.counts) return html`<span class="quiet">currently unknown</span>`;
+  const inside = of.counts.active + of.counts.entering - of.counts.guests;
   return html`<${Progress}
     done=${inside}
     most=${of.plan.capacity}

@@ -243,7 +243,7 @@ class PageRoutes:
     async def _crowd(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
         """Read the line and the visitor's standing. Visitors inside are found in SQL while the line is unavailable."""
         try:
-            return await room.look_at([] if shown is None else [shown.user])
+            return await room.standings([] if shown is None else [shown.user])
         except ValkeyUnavailable:
             if token is None or shown is None or shown.kind != "inside":
                 raise
