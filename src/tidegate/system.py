@@ -168,7 +168,7 @@ class Topic:
 
     name: str
     read: Callable[[], Awaitable[msgspec.Struct]]
-    heeds_runs: bool = False
+    follows_runs: bool = False
     """Whether it is read again when a run changed."""
     gap: timedelta = timedelta(seconds=1)
     """It is read no more often than this."""
@@ -384,13 +384,13 @@ def enabled_systems(settings: Settings, names: Sequence[str] | None = None) -> l
         names = list(installed_systems())
     ordered: dict[str, System] = {}
 
-    def add(name: str, wanted_by: tuple[str, ...]) -> None:
-        if name in wanted_by:
-            raise ContractBroken(f"systems require each other: {' -> '.join((*wanted_by, name))}")
+    def add(name: str, required_by: tuple[str, ...]) -> None:
+        if name in required_by:
+            raise ContractBroken(f"systems require each other: {' -> '.join((*required_by, name))}")
         if name not in ordered:
             system = find_system(name)
             for each in system.requires:
-                add(each, (*wanted_by, name))
+                add(each, (*required_by, name))
             ordered[name] = system
 
     for name in names:

@@ -55,7 +55,7 @@ class Source:
 def hub_of(
     source: Source, change_feed: RunChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
 ) -> Hub:
-    topic = Topic("it", source.read, heeds_runs=heeds, gap=SOON, silence=silence)
+    topic = Topic("it", source.read, follows_runs=heeds, gap=SOON, silence=silence)
     return Hub([topic], change_feed, ListenerLimit(seats))
 
 

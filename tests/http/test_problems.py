@@ -26,7 +26,7 @@ from tidegate.core.errors import (
 from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine.runs import RunActive
 from tidegate.http import dispatch
-from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_request_failed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -265,9 +265,9 @@ async def test_successful_reads_are_not_logged(deployment: Served):
 
 
 def told(error: Exception) -> RequestFailed:
-    trouble = to_trouble(error)
-    assert trouble is not None
-    return trouble
+    failure = to_request_failed(error)
+    assert failure is not None
+    return failure
 
 
 @pytest.mark.asyncio(loop_scope="function")
@@ -286,13 +286,13 @@ async def test_domain_errors_are_mapped_to_problems():
     assert told(RunActive("ada", 5)).headers["Location"] == "/v1/runs/5"
     assert "outcome is unknown" in told(CommitUnknown("db")).detail
     assert told(DatabaseUnavailable("x")).headers["Retry-After"] == "5"
-    assert to_trouble(ContractBroken("a defect")) is None
-    assert to_trouble(KeyError("x")) is None
+    assert to_request_failed(ContractBroken("a defect")) is None
+    assert to_request_failed(KeyError("x")) is None
 
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_secret_in_a_reason_is_hidden():
-    shown = RequestFailed(ProblemType.INVALID, f"the token={SECRET} is no good").told("id")
+    shown = RequestFailed(ProblemType.INVALID, f"the token={SECRET} is no good").problem("id")
 
     assert SECRET not in shown.detail
 

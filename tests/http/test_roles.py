@@ -133,9 +133,9 @@ async def test_a_session_of_another_process_is_valid_in_this_one(client: Client)
     opened = await client.post("/v1/session", {"key": READ})
     client.session.cookie_jar.clear()
     headers = Headers({"host": "127.0.0.1", "cookie": opened.headers["set-cookie"].partition(";")[0]})
-    door = Authenticator(Access(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),))), ())
+    authenticator = Authenticator(Access(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),))), ())
 
-    caller = await door.admit("GET", "/v1/runs", headers)
+    caller = await authenticator.admit("GET", "/v1/runs", headers)
 
     assert (caller.role, caller.how, caller.csrf) == (Role.READ, AuthenticationMethod.SESSION, opened.json["csrf"])
 

@@ -315,13 +315,13 @@ def test_a_session_from_the_future_is_refused_beyond_a_small_clock_difference():
 
 async def test_the_expiry_of_a_session_is_checked_at_each_request():
     clock = ManualClock()
-    door = Authenticator(Access(settings_of(), clock=clock), ())
+    authenticator = Authenticator(Access(settings_of(), clock=clock), ())
     headers = Headers({"host": "127.0.0.1", "cookie": f"{COOKIE}={opened(READ, clock)}"})
 
-    assert (await door.admit("GET", "/v1/runs", headers)).role is Role.READ
+    assert (await authenticator.admit("GET", "/v1/runs", headers)).role is Role.READ
     clock.advance(LASTS)
     with pytest.raises(RequestFailed, match="log in again"):
-        await door.admit("GET", "/v1/runs", headers)
+        await authenticator.admit("GET", "/v1/runs", headers)
 
 
 def spelled(value: bytes) -> str:

@@ -158,12 +158,12 @@ async def test_the_leader_delivers_events_committed_by_another_process(tmp_path:
     """Whether the other one rings, or dies between its commit and the ring."""
     heard = asyncio.Event()
 
-    async def hear(_event: Event) -> None:
+    async def on_change(_event: Event) -> None:
         heard.set()
 
     await migrated_file(tmp_path / "tidegate.db")
     async with open_context(Settings(data_dir=tmp_path, membership=LEASE)) as parts:
-        process = build_process(parts, handlers=[Handler("told", "listener", hear)])
+        process = build_process(parts, handlers=[Handler("told", "listener", on_change)])
         running = asyncio.create_task(process.run())
         await parts.database.transaction(outbox.add, Event("told", "first", {}))
         await heard.wait()  # we lead

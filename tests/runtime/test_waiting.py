@@ -8,12 +8,12 @@ import pytest
 
 from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, simulated_delay
-from tidegate.runtime.waiting import patience
+from tidegate.runtime.waiting import time_limit
 
 
 async def test_patience_ends_without_progress():
     with pytest.raises(TimeoutError):
-        async with patience(0.01):
+        async with time_limit(0.01):
             await asyncio.Event().wait()
 
 
@@ -29,7 +29,7 @@ def test_patience_counts_from_the_last_progress():
 
         living = asyncio.create_task(signs())
         with pytest.raises(TimeoutError):
-            async with patience(10, heard_at=lambda: heard_at):
+            async with time_limit(10, heard_at=lambda: heard_at):
                 await asyncio.Event().wait()
 
         assert living.done()
@@ -47,7 +47,7 @@ async def test_progress_during_a_suspension_of_this_process_is_counted():
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     with theirs:
-        async with patience(0.05):
+        async with time_limit(0.05):
             theirs.send(b"in time")
             blocked_process(0.2)
             got = await handed_on(reader, 5)

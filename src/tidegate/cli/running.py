@@ -26,16 +26,16 @@ def load_settings() -> Settings:
     return settings
 
 
-def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Iterable[str] = ()) -> None:
+def configure_log(log: LogSettings, *, stream: TextIO | None = None, reported: Iterable[str] = ()) -> None:
     """Configure the log of a short command, to `stream` or standard error.
 
-    `told` are events that are not logged, because the command reports them itself.
+    `reported` are events that are not logged, because the command reports them itself.
     """
     from tidegate.core.telemetry.logs import configure_logs
 
     # The default level would mix log lines into the output of a short command. Any other level was chosen on purpose.
     if log.level == "info":
-        configure_logs(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
+        configure_logs(log.format, "warning", stream=stream, without=(*_EXPECTED, *reported))
     else:
         configure_logs(log.format, log.level, stream=stream)
 

@@ -47,16 +47,16 @@ def clock(moment: datetime, now: datetime) -> str:
     return f"{here:%b} {here.day} {here:%H:%M}" if here.year == today.year else f"{here:%Y-%m-%d %H:%M}"
 
 
-def whose(user_id: str, login: str) -> str:
+def subject_name(user_id: str, login: str) -> str:
     """Display name of a subject: `octocat`, or for a crawl its name and host, `daily (shop.example)`."""
     return login if user_id == login else f"{user_id} ({login})"
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
     """`a, b, c`, or `a, b, c and 7 more`."""
-    everybody = list(names)
-    more = len(everybody) - most
-    return ", ".join(everybody[:most]) + (f" and {number(more)} more" if more > 0 else "")
+    all_names = list(names)
+    more = len(all_names) - most
+    return ", ".join(all_names[:most]) + (f" and {number(more)} more" if more > 0 else "")
 
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")

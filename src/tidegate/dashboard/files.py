@@ -62,7 +62,7 @@ class Files:
         """The routes of the page and its files."""
         pages, everything = (_KINDS[".html"],), tuple(_KINDS.values())
         return [
-            route("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_chatter=True),
+            route("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_high_volume=True),
             route(
                 "GET",
                 "/assets/{digest}/{name:path}",
@@ -71,7 +71,7 @@ class Files:
                 media_types=everything,
                 is_open=True,
                 is_page=True,
-                is_chatter=True,
+                is_high_volume=True,
             ),
         ]
 

@@ -16,7 +16,7 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.http.events import Channel, ChannelState, Listener, ListenerLimit
-from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_request_failed
 from tidegate.runtime.waiting import end, occurs
 from tidegate.system import Topic
 
@@ -71,7 +71,7 @@ class Hub:
                 yield listener
             finally:
                 listener.leave()
-                await self._forget_unheard()
+                await self._drop_unused_channels()
 
     def close(self) -> None:
         """End all event streams."""
@@ -87,18 +87,18 @@ class Hub:
             channel.following = asyncio.create_task(self._follow(name, channel), name=f"follow topic {name}")
         return channel
 
-    async def _forget_unheard(self) -> None:
-        unheard = {name: channel for name, channel in self._channels.items() if not channel.listeners}
-        for name in unheard:
+    async def _drop_unused_channels(self) -> None:
+        unused = {name: channel for name, channel in self._channels.items() if not channel.listeners}
+        for name in unused:
             # Before the await below: a watcher that comes meanwhile gets a new channel.
             del self._channels[name]
-        await end(*(channel.following for channel in unheard.values() if channel.following is not None))
+        await end(*(channel.following for channel in unused.values() if channel.following is not None))
 
     async def _follow(self, name: str, channel: Channel) -> None:
         """Read and publish a topic until it is not watched any more."""
         topic, moved = self._topics[name], asyncio.Event()
         async with AsyncExitStack() as stack:
-            if topic.heeds_runs:
+            if topic.follows_runs:
                 # Subscribe before the first read, so that no change in between is missed.
                 await stack.enter_async_context(self._change_feed.follow(lambda _: moved.set(), gap=topic.gap))
             number, shown = 0, (b"", "")
@@ -126,11 +126,11 @@ class Hub:
         except TimeoutError:  # the read continues, and the next one starts after it
             return _problem(name, RequestFailed(ProblemType.UNAVAILABLE, _NO_ANSWER)), PROBLEM
         except Exception as error:  # any error: the other topics are still delivered
-            trouble = to_trouble(error)
-            if trouble is None:
+            failure = to_request_failed(error)
+            if failure is None:
                 log.error("dashboard.look_failed", parts=name, exc_info=error)
-                trouble = RequestFailed(ProblemType.FAILED, "an unexpected error occurred; see the log")
-            return _problem(name, trouble), PROBLEM
+                failure = RequestFailed(ProblemType.FAILED, "an unexpected error occurred; see the log")
+            return _problem(name, failure), PROBLEM
 
 
 class SharedRead:
@@ -166,9 +166,9 @@ def _without_time(body: bytes) -> bytes:
     return body.partition(b",")[2] if body.startswith(b'{"at":') else body
 
 
-def _problem(name: str, trouble: RequestFailed) -> bytes:
-    kind = trouble.kind
+def _problem(name: str, failure: RequestFailed) -> bytes:
+    kind = failure.kind
     problem = LiveProblem(
-        topic=name, type=kind.uri, title=kind.value.title, status=trouble.status, detail=trouble.told("").detail
+        topic=name, type=kind.uri, title=kind.value.title, status=failure.status, detail=failure.problem("").detail
     )
     return msgspec.json.encode(problem)

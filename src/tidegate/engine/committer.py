@@ -76,7 +76,7 @@ class _Claiming(msgspec.Struct, frozen=True):
     answer: asyncio.Future[dict[int, Claim]]
 
 
-class _Keeping(msgspec.Struct, frozen=True):
+class _AnswerToPark(msgspec.Struct, frozen=True):
     claim: Claim
     parked: ParkedAnswer
     done: asyncio.Future[bool]
@@ -148,7 +148,7 @@ class Committer:
         self._staging = Staging(documents, database.clock, self._ready)
         self._settling = PermitSettler(gate, recovery, database.clock, self._release_settled, excluded=excluded)
         self._claimings: list[_Claiming] = []
-        self._keepings: list[_Keeping] = []
+        self._to_park: list[_AnswerToPark] = []
         self._groups: deque[WriteGroup] = deque()
         self._plain: deque[JobResult] = deque()
         self._held: dict[str, int] = {}
@@ -171,7 +171,7 @@ class Committer:
     async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
         """Store an answer in the next transaction, before it is read. Returns False if the database rejects it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._keepings.append(_Keeping(claim, parked, done))
+        self._to_park.append(_AnswerToPark(claim, parked, done))
         self._results_pace.wake()
         return await done
 
@@ -210,13 +210,11 @@ class Committer:
         claiming = asyncio.create_task(self._commit_claims(stopping), name="commit claims")
         try:
             # Everything that a caller waits for is written before the end.
-            while (
-                not stopping.is_set() or self._held or self._keepings or (self._claimings and self._writes_claims_too)
-            ):
+            while not stopping.is_set() or self._held or self._to_park or (self._claimings and self._writes_claims_too):
                 await self._results_pace.next_batch()
                 claimings = self._take_claims() if self._writes_claims_too else []
-                keepings, self._keepings = self._keepings, []
-                await self._commit(claimings, keepings, self._take())
+                to_park, self._to_park = self._to_park, []
+                await self._commit(claimings, to_park, self._take())
             await claiming
         finally:
             waking.cancel()
@@ -242,7 +240,7 @@ class Committer:
     def _results_waiting(self) -> int:
         results = len(self._plain) + self._staging.waiting + sum(len(group.finished) for group in self._groups)
         claims = self._claims_waiting() if self._writes_claims_too else 0
-        return results + len(self._keepings) + claims
+        return results + len(self._to_park) + claims
 
     def _claims_waiting(self) -> int:
         return sum(len(claiming.job_ids) for claiming in self._claimings)
@@ -269,23 +267,23 @@ class Committer:
         return [*groups, WriteGroup(plain)] if plain else groups
 
     async def _commit(
-        self, claimings: Sequence[_Claiming], keepings: Sequence[_Keeping], groups: Sequence[WriteGroup]
+        self, claimings: Sequence[_Claiming], to_park: Sequence[_AnswerToPark], groups: Sequence[WriteGroup]
     ) -> None:
         """Write one batch. A result that cannot be written does not block the others."""
         this = self._batch_of(claimings, groups)
-        if keepings:
-            this = msgspec.structs.replace(this, kept=[(each.claim, each.parked) for each in keepings])
-        if not this.wanted and not groups and not keepings:
+        if to_park:
+            this = msgspec.structs.replace(this, kept=[(each.claim, each.parked) for each in to_park])
+        if not this.wanted and not groups and not to_park:
             return
         try:
             await self._write(this, claimings)
-            _resolve_kept(keepings, is_kept=True)
+            _resolve_parked(to_park, is_kept=True)
         except Exception as error:
             log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
             # The caller then reads the answer without a stored copy.
-            _resolve_kept(keepings, is_kept=False)
+            _resolve_parked(to_park, is_kept=False)
             # Claims first: callers wait for them.
-            await self._claim_alone(claimings, error, has_company=bool(groups or keepings))
+            await self._claim_alone(claimings, error, has_company=bool(groups or to_park))
             for one in this.finished:
                 await self._write_alone(one)
 
@@ -419,10 +417,10 @@ class Committer:
             self._claims_pace.wake()
 
 
-def _resolve_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
-    for keeping in keepings:
-        if not keeping.done.done():
-            keeping.done.set_result(is_kept)
+def _resolve_parked(to_park: Sequence[_AnswerToPark], *, is_kept: bool) -> None:
+    for answer in to_park:
+        if not answer.done.done():
+            answer.done.set_result(is_kept)
 
 
 class UnwrittenResults:

@@ -343,7 +343,7 @@ async def open_cell(
                 cell.database,
                 sources,
                 offer=collector.orchestrator.offer,
-                on_doubt=collector.recovery_service.notify,
+                on_unknown_outcome=collector.recovery_service.notify,
                 **common,
             ),
             aws=aws,

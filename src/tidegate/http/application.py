@@ -45,7 +45,7 @@ from tidegate.http.authentication import Authenticator, pattern_of
 from tidegate.http.callers import CALLER, LONGEST_PATH, REQUEST_ID, HttpCaller, Role, authorise
 from tidegate.http.dispatch import ANSWER_WITHIN
 from tidegate.http.openapi import Documentation
-from tidegate.http.problems import ProblemType, RequestFailed, problem_response, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, problem_response, to_request_failed
 from tidegate.http.raw_handlers import RawHandler
 from tidegate.http.routes import RouteDeclaration, declaration_of
 from tidegate.http.settings import HttpSettings
@@ -53,55 +53,57 @@ from tidegate.runtime.outage import Outage
 
 log = get_logger(__name__)
 
-VISIT = "tidegate.visit"
-"""The key of the `Visit` in the scope of a request."""
+LIFECYCLE = "tidegate.lifecycle"
+"""The key of the `RequestLifecycle` in the scope of a request."""
 
 
 class RequestGuard:
     """The ASGI application around the router."""
 
-    def __init__(self, app: Application, settings: HttpSettings, *, door: Authenticator) -> None:
-        self._app, self._door, self._outage = app, door, Outage("http")
+    def __init__(self, app: Application, settings: HttpSettings, *, authenticator: Authenticator) -> None:
+        self._app, self._authenticator, self._outage = app, authenticator, Outage("http")
         self._answer_within_s = settings.answer_within.total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; see ASGI."""
-        visit = RequestLifecycle(scope, send, self._outage)
-        scope |= {VISIT: visit, REQUEST_ID: visit.request_id, ANSWER_WITHIN: self._answer_within_s}
+        lifecycle = RequestLifecycle(scope, send, self._outage)
+        scope |= {LIFECYCLE: lifecycle, REQUEST_ID: lifecycle.request_id, ANSWER_WITHIN: self._answer_within_s}
         try:
             check_head(scope)
             headers = headers_of(scope)
             peer = str(scope["client"][0]) if scope.get("client") else None
-            caller = await self._door.admit(scope["method"], path_within(scope), headers, scope["scheme"], peer)
+            caller = await self._authenticator.admit(
+                scope["method"], path_within(scope), headers, scope["scheme"], peer
+            )
             scope[CALLER] = caller
-            await self._serve(caller, scope, receive, visit)
+            await self._serve(caller, scope, receive, lifecycle)
         except Exception as error:
-            trouble = visit.explain(error)
-            if not visit.has_begun:
-                await _send(problem_response(trouble, visit.request_id), visit)
+            failure = lifecycle.explain(error)
+            if not lifecycle.has_begun:
+                await _send(problem_response(failure, lifecycle.request_id), lifecycle)
         finally:
-            visit.end()
+            lifecycle.end()
 
     async def report(self, error: Exception, scope: Scope, send: Send) -> None:
         """Log an error of a raw handler, and answer its request with a problem."""
-        visit = RequestLifecycle(scope, send, self._outage)
+        lifecycle = RequestLifecycle(scope, send, self._outage)
         try:
-            await _send(problem_response(visit.explain(error), visit.request_id), visit)
+            await _send(problem_response(lifecycle.explain(error), lifecycle.request_id), lifecycle)
         finally:
-            visit.end()
+            lifecycle.end()
 
-    async def _serve(self, caller: HttpCaller, scope: Scope, receive: Receive, visit: "RequestLifecycle") -> None:
+    async def _serve(self, caller: HttpCaller, scope: Scope, receive: Receive, lifecycle: "RequestLifecycle") -> None:
         """Call the application. A stream ends when the caller's session expires; a reconnect then needs a login."""
         # Wall-clock time until the end of the session, converted to a span once per request.
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
         try:
             async with session:
-                await self._app(scope, receive, visit.send)
+                await self._app(scope, receive, lifecycle.send)
         except TimeoutError:
             # Another timeout, or nothing was sent yet: the error is answered by a problem.
-            if not session.expired() or not visit.has_begun:
+            if not session.expired() or not lifecycle.has_begun:
                 raise
-            await visit.send({"type": "http.response.body", "body": b"", "more_body": False})
+            await lifecycle.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def path_within(scope: Scope) -> str:
@@ -110,15 +112,15 @@ def path_within(scope: Scope) -> str:
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
-async def _send(response: Response[bytes], visit: "RequestLifecycle") -> None:
+async def _send(response: Response[bytes], lifecycle: "RequestLifecycle") -> None:
     headers = {
         "content-type": str(response.media_type),
         "content-length": str(len(response.content)),
         **response.headers,
     }
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await visit.send({"type": "http.response.start", "status": response.status_code, "headers": pairs})
-    await visit.send({"type": "http.response.body", "body": response.content})
+    await lifecycle.send({"type": "http.response.start", "status": response.status_code, "headers": pairs})
+    await lifecycle.send({"type": "http.response.body", "body": response.content})
 
 
 class RequestLifecycle:
@@ -155,18 +157,18 @@ class RequestLifecycle:
         # Litestar wraps errors that occur while it prepares a request; the cause decides.
         cause = error.__cause__ if isinstance(error, LitestarException) else None
         error = cause if isinstance(cause, Exception) else error
-        trouble = to_trouble(error)
-        if trouble is None:
+        failure = to_request_failed(error)
+        if failure is None:
             log.error("http.failed", **self._facts(), exc_info=error)
             return RequestFailed(ProblemType.FAILED, "an unexpected error occurred; the server's log has the details")
         # Errors of servers, and errors after the head was sent, which the caller cannot see as a status.
-        if (trouble.status >= 500 and trouble is not error) or self.has_begun:
+        if (failure.status >= 500 and failure is not error) or self.has_begun:
             self._error = str(error) or type(error).__name__
             if isinstance(error, Unavailable) and error.server:
                 self._outage.note(error)
             else:
                 log.warning("http.unavailable", **self._facts(), error=self._error)
-        return trouble
+        return failure
 
     def end(self) -> None:
         """Count and log the request."""
@@ -180,7 +182,7 @@ class RequestLifecycle:
         if self._error:
             facts["error"] = self._error
         is_routine = self._scope["method"] in ("GET", "HEAD") and self.status < 400
-        if is_routine or (self.route is not None and self.route.is_chatter):
+        if is_routine or (self.route is not None and self.route.is_high_volume):
             log.debug("http.answered", **facts)
         else:
             log.info("http.answered", **facts)
@@ -205,8 +207,10 @@ def build_application(
     """
     everything = [*routes, *Documentation(routes, needs_key=bool(settings.keys)).routes()]
     declared = [found for found in map(declaration_of, everything) if found is not None]
-    door = Authenticator(access or Access(settings), _open_routes(declared))
-    application = RequestGuard(_Router(everything, declared, settings, absent or {}), settings, door=door)
+    authenticator = Authenticator(access or Access(settings), _open_routes(declared))
+    application = RequestGuard(
+        _Router(everything, declared, settings, absent or {}), settings, authenticator=authenticator
+    )
     return _mounted(application, raw) if raw else application
 
 
@@ -289,11 +293,11 @@ class _Router:
     def _explain(self, request: HttpRequest, error: Exception) -> Response[bytes]:
         """Convert an exception to a problem response."""
         scope: Scope = request.scope
-        visit = scope[VISIT]
-        told = self._trouble_of(request, error) if isinstance(error, HTTPException) else error
-        return problem_response(visit.explain(told), visit.request_id)
+        lifecycle = scope[LIFECYCLE]
+        failure = self._failure_of(request, error) if isinstance(error, HTTPException) else error
+        return problem_response(lifecycle.explain(failure), lifecycle.request_id)
 
-    def _trouble_of(self, request: HttpRequest, error: HTTPException) -> Exception:
+    def _failure_of(self, request: HttpRequest, error: HTTPException) -> Exception:
         scope: Scope = request.scope
         match error:
             case NotFoundException():
@@ -305,7 +309,7 @@ class _Router:
             case InternalServerException():
                 return RequestFailed(ProblemType.TOO_SLOW, "the connection was closed before the body was complete")
             case HTTPException(status_code=413):
-                route: RouteDeclaration | None = scope[VISIT].route
+                route: RouteDeclaration | None = scope[LIFECYCLE].route
                 most = self._largest_body if route is None else route.largest_body or self._largest_body
                 return RequestFailed(ProblemType.TOO_LARGE, f"the limit is {most:,} bytes")
             case ClientException():
@@ -325,8 +329,8 @@ async def _authorise(connection: ASGIConnection[Any, Any, Any, Any], handler: Ba
     declared = declaration_of(handler) if isinstance(handler, HTTPRouteHandler) else None
     needed = (Role.READ if method == "GET" else Role.OPERATE) if declared is None else declared.needed
     # Set before the role is checked, so that a refused request is counted under its route.
-    scope[VISIT].route = declared
-    is_logged = method != "GET" and not (declared is not None and declared.is_chatter)
+    scope[LIFECYCLE].route = declared
+    is_logged = method != "GET" and not (declared is not None and declared.is_high_volume)
     authorise(scope, needed, is_logged=is_logged)
 
 

@@ -170,8 +170,8 @@ def _refuse_foreign_pages(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
     # Two headers: newer browsers send `Sec-Fetch-Site`, all of them send `Origin` with requests that change something.
     if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
-        told = origin or headers.get("sec-fetch-site", "")
-        raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"the Origin header is {told[:80]!r}")
+        claimed_origin = origin or headers.get("sec-fetch-site", "")
+        raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"the Origin header is {claimed_origin[:80]!r}")
 
 
 def without_port(host: str) -> str:

@@ -17,7 +17,7 @@ from litestar import Response
 from tidegate.core.telemetry import traces
 from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.callers import caller_of
-from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_request_failed
 
 if TYPE_CHECKING:
     from tidegate.http.routes import RouteDeclaration
@@ -69,9 +69,9 @@ async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> Http
         span.note({"http.response.status_code": response.status_code or route.status})
         return response
     except Exception as error:
-        trouble = to_trouble(error)
-        span.note({"http.response.status_code": 500 if trouble is None else trouble.status})
-        if trouble is None or trouble.status >= 500:
+        failure = to_request_failed(error)
+        span.note({"http.response.status_code": 500 if failure is None else failure.status})
+        if failure is None or failure.status >= 500:
             span.fail(f"{type(error).__name__}: {error}")
         raise
     finally:

@@ -38,8 +38,8 @@ class ChannelState(msgspec.Struct, frozen=True):
         cls, number: int, body: bytes, kind: str, *, is_last: bool = False, ident: str | None = None
     ) -> "ChannelState":
         """A snapshot with an event of the type `kind`; `ident` is the id of the event, by default the number."""
-        told = number if ident is None else ident
-        return cls(number, is_last, body, f"id: {told}\nevent: {kind}\ndata: ".encode() + body + b"\n\n")
+        event_id = number if ident is None else ident
+        return cls(number, is_last, body, f"id: {event_id}\nevent: {kind}\ndata: ".encode() + body + b"\n\n")
 
 
 class Channel:

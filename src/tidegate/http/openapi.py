@@ -269,7 +269,8 @@ def _bad(route: RouteDeclaration, needs_key: bool) -> dict[str, Any]:
         by_status.setdefault(kind.value.status, []).append(f"{kind.value.title} (`{kind.slug}`).")
     problem = {PROBLEM: {"schema": {"$ref": REFERENCE.format(name=Problem.__name__)}}}
     return {
-        str(status): {"description": " ".join(told), "content": problem} for status, told in sorted(by_status.items())
+        str(status): {"description": " ".join(details), "content": problem}
+        for status, details in sorted(by_status.items())
     }
 
 
@@ -296,7 +297,7 @@ class Documentation:
         self._routes = [
             route("GET", "/openapi.json", self.openapi, TAG),
             route("GET", "/docs", self.docs, TAG, media_types=("text/html; charset=utf-8",)),
-            route("GET", "/docs/{digest}/{name}", self.docs_file, TAG, is_page=True, is_chatter=True),
+            route("GET", "/docs/{digest}/{name}", self.docs_file, TAG, is_page=True, is_high_volume=True),
         ]
         self._described, self._needs_key = [*routes, *self._routes], needs_key
         self._document = b""

@@ -69,8 +69,8 @@ class Operations:
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """The routes of these endpoints."""
         return [
-            route("GET", "/healthz", self.health, TAG, is_open=True, is_chatter=True),
-            route("GET", "/readyz", self.readiness, TAG, is_open=True, is_chatter=True),
+            route("GET", "/healthz", self.health, TAG, is_open=True, is_high_volume=True),
+            route("GET", "/readyz", self.readiness, TAG, is_open=True, is_high_volume=True),
             route(
                 "GET",
                 "/metrics",
@@ -78,7 +78,7 @@ class Operations:
                 TAG,
                 media_types=(EXPOSITION,),
                 is_open=self._open_metrics,
-                is_chatter=True,
+                is_high_volume=True,
             ),
         ]
 

@@ -170,7 +170,7 @@ class RequestFailed(Exception):
         """The HTTP status of the answer."""
         return self.kind.value.status
 
-    def told(self, request_id: str) -> Problem:
+    def problem(self, request_id: str) -> Problem:
         """The problem document, without secrets."""
         return Problem(
             type=self.kind.uri,
@@ -186,7 +186,7 @@ class RequestFailed(Exception):
 _TIMED_OUT = "the request timed out and was cancelled; it may or may not have taken effect"
 
 
-def to_trouble(error: BaseException) -> RequestFailed | None:
+def to_request_failed(error: BaseException) -> RequestFailed | None:
     """Convert an error to a problem by its class (`TidegateError.problem`); None for unexpected errors."""
     if isinstance(error, RequestFailed):
         return error
@@ -204,7 +204,7 @@ def to_trouble(error: BaseException) -> RequestFailed | None:
     return RequestFailed(kind, error.public_message, field=field, run_id=run_id, headers=headers)
 
 
-def problem_response(trouble: RequestFailed, request_id: str) -> Response[bytes]:
+def problem_response(failure: RequestFailed, request_id: str) -> Response[bytes]:
     """The HTTP response with a problem document."""
-    body = msgspec.json.encode(trouble.told(request_id))
-    return Response(body, status_code=trouble.status, headers=trouble.headers, media_type=MEDIA_TYPE)
+    body = msgspec.json.encode(failure.problem(request_id))
+    return Response(body, status_code=failure.status, headers=failure.headers, media_type=MEDIA_TYPE)

@@ -34,7 +34,7 @@ class Connection(Protocol):
     """The connection of one request."""
 
     @property
-    def is_clogged(self) -> bool:
+    def is_backlogged(self) -> bool:
         """Whether the client reads more slowly than events are written."""
         ...
 
@@ -133,10 +133,10 @@ class Admission:
     Only decisions that cannot change while the process runs are cached: a key is valid, or none is needed.
     """
 
-    def __init__(self, door: Authenticator, role: Role | None, *, varying: Collection[bytes] = ()) -> None:
+    def __init__(self, authenticator: Authenticator, role: Role | None, *, varying: Collection[bytes] = ()) -> None:
         """`varying` names headers that differ between requests and are irrelevant for admission. Without a `role`, the
-        path needs no key; `door` knows it as open."""
-        self._door, self._role, self._varying = door, role, frozenset(varying)
+        path needs no key; `authenticator` knows it as open."""
+        self._authenticator, self._role, self._varying = authenticator, role, frozenset(varying)
         self._admitted = dict[Any, AdmittedRequest]()
 
     def __call__(self, scope: Scope) -> AdmittedRequest | None:
@@ -153,7 +153,7 @@ class Admission:
         try:
             # The same checks as in the application, in the same order.
             check_head(scope)
-            caller = self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1])
+            caller = self._authenticator.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1])
             if self._role is not None:
                 caller.require(self._role)
         except RequestFailed:

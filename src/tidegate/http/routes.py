@@ -88,7 +88,7 @@ class RouteDeclaration:
     """Whether the route is answered without a key."""
     role: Role | None = None
     """The role that a caller needs; by default `read` for GET and `operate` for other methods."""
-    is_chatter: bool = False
+    is_high_volume: bool = False
     """Whether machines poll the route every few seconds; such requests are logged at level debug."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Headers of the default answer, in addition to those of every answer, and their meanings."""
@@ -151,9 +151,9 @@ class RouteDeclaration:
         hints = get_type_hints(self.handler, include_extras=True)
         parameters = inspect.signature(self.handler).parameters
         names = _PLACEHOLDER.findall(self.route)
-        strange = set(parameters) ^ (set(names) | ({"query", "body", "request"} & set(parameters)))
-        if strange:
-            names_of = ", ".join(sorted(strange))
+        unexpected = set(parameters) ^ (set(names) | ({"query", "body", "request"} & set(parameters)))
+        if unexpected:
+            names_of = ", ".join(sorted(unexpected))
             raise ContractBroken(f"{self.method} {self.path}: only the path or only the handler has {names_of}")
         has_body = self.method in _WITH_BODY and self.largest_body is None
         if "body" in parameters and not has_body:

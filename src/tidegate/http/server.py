@@ -256,7 +256,7 @@ class _Protocol(HttpToolsProtocol):
         return bool(poll.poll(0))
 
     @property
-    def is_clogged(self) -> bool:
+    def is_backlogged(self) -> bool:
         """See `Connection`."""
         return self.flow.write_paused or self.transport.is_closing()
 
@@ -323,12 +323,12 @@ class _Protocol(HttpToolsProtocol):
         """Answer bytes that are not HTTP with a problem."""
         self._refuse(RequestFailed(ProblemType.BAD_REQUEST, msg))
 
-    def _refuse(self, trouble: RequestFailed) -> None:
+    def _refuse(self, failure: RequestFailed) -> None:
         """Send a problem and close the connection, unless an answer is in progress."""
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:
             request_id = new_id()
-            body = msgspec.json.encode(trouble.told(request_id))
+            body = msgspec.json.encode(failure.problem(request_id))
             headers = [
                 (b"content-type", MEDIA_TYPE.encode()),
                 (b"content-length", b"%d" % len(body)),
@@ -336,9 +336,9 @@ class _Protocol(HttpToolsProtocol):
                 (b"connection", b"close"),
                 *asgi.ALWAYS,
             ]
-            phrase = HTTPStatus(trouble.status).phrase.encode()
+            phrase = HTTPStatus(failure.status).phrase.encode()
             lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
-            self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (trouble.status, phrase, lines, body))
+            self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (failure.status, phrase, lines, body))
             self._linger()
         else:
             self.transport.close()

@@ -72,12 +72,12 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid"):
     @property
     def keys_to_operate(self) -> tuple[str, ...]:
         """Keys with the role `operate`."""
-        return _told((*self.api_keys, *([] if self.api_key is None else [self.api_key])))
+        return _values_of((*self.api_keys, *([] if self.api_key is None else [self.api_key])))
 
     @property
     def keys_to_read(self) -> tuple[str, ...]:
         """Keys with the role `read`."""
-        return _told(self.read_keys)
+        return _values_of(self.read_keys)
 
     @field_validator("host", "allowed_hosts")
     @classmethod
@@ -114,5 +114,5 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
-def _told(secrets: Iterable[SecretStr]) -> tuple[str, ...]:
+def _values_of(secrets: Iterable[SecretStr]) -> tuple[str, ...]:
     return tuple(secret.get_secret_value() for secret in secrets)

@@ -61,8 +61,8 @@ class Watch:
 class _Follower(Generic[T]):
     """A callback that receives all changes."""
 
-    def __init__(self, hear: Callable[[Collection[T] | None], None], gap_s: float) -> None:
-        self.hear, self.gap_s = hear, gap_s
+    def __init__(self, on_change: Callable[[Collection[T] | None], None], gap_s: float) -> None:
+        self.on_change, self.gap_s = on_change, gap_s
 
 
 class ChangeFeed(Generic[T]):
@@ -80,7 +80,7 @@ class ChangeFeed(Generic[T]):
         self._closing = asyncio.Event()
         self._watches: defaultdict[T, set[Watch]] = defaultdict(set)
         self._followers: list[_Follower[T]] = []
-        self._hurry = asyncio.Event()
+        self._flush_now = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._position = ""
         self._publish_outage = Outage("change_feed.publish")
@@ -166,14 +166,14 @@ class ChangeFeed(Generic[T]):
 
     @asynccontextmanager
     async def follow(
-        self, hear: Callable[[Collection[T] | None], None], *, gap: timedelta = timedelta(0)
+        self, on_change: Callable[[Collection[T] | None], None], *, gap: timedelta = timedelta(0)
     ) -> AsyncGenerator[None]:
-        """Call `hear` with all changes, for the length of a block, before watchers are woken.
+        """Call `on_change` with all changes, for the length of a block, before watchers are woken.
 
-        `hear` receives what changed, or None when changes may have been missed. With a `gap`, the follower accepts
+        `on_change` receives what changed, or None when changes may have been missed. With a `gap`, the follower accepts
         that changes arrive that much later; the reader then reads them together if no other reader needs them sooner.
         """
-        follower = _Follower(hear, gap.total_seconds())
+        follower = _Follower(on_change, gap.total_seconds())
         self._followers.append(follower)
         self._begin_to_read()
         try:
@@ -183,7 +183,7 @@ class ChangeFeed(Generic[T]):
             await self._end_reading()
 
     def _begin_to_read(self) -> None:
-        self._hurry.set()
+        self._flush_now.set()
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="read changes")
 
@@ -218,10 +218,10 @@ class ChangeFeed(Generic[T]):
 
     async def _rest(self, entries: int) -> None:
         """Pause between two reads if all followers accept it. A new watcher ends the pause."""
-        self._hurry.clear()
+        self._flush_now.clear()
         gap_s = 0.0 if self._watches else min((follower.gap_s for follower in self._followers), default=0.0)
         if gap_s and entries < _AT_ONCE:
-            await occurs(self._hurry, within_s=gap_s)
+            await occurs(self._flush_now, within_s=gap_s)
 
     async def _catch_up(self) -> None:
         """Move to the end of the stream. If the position differs from the last one, wake all watchers.
@@ -249,7 +249,7 @@ class ChangeFeed(Generic[T]):
 
     def _notify_followers(self, moved: Collection[T] | None) -> None:
         for follower in list(self._followers):
-            follower.hear(moved)
+            follower.on_change(moved)
 
     async def _fetch(self, count: int, block_ms: int | None) -> list[Entry]:
         block = () if block_ms is None else ("BLOCK", block_ms)

@@ -57,7 +57,7 @@ async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
 
 
 @asynccontextmanager
-async def patience(within_s: float, *, heard_at: Callable[[], float] | None = None) -> AsyncGenerator[None]:
+async def time_limit(within_s: float, *, heard_at: Callable[[], float] | None = None) -> AsyncGenerator[None]:
     """A timeout that does not count delays of this process against the server. Raises `TimeoutError`.
 
     If the event loop was blocked, the timer fires late, possibly before an answer that has already arrived is read.

@@ -305,7 +305,7 @@ async def test_the_next_leader_fails_the_runs_that_a_killed_process_left_open(se
             run_id = await begin(collection, login)
             database = collection.parts.database
             stored = await database.read(records.get, "github", "GITHUB_TOKEN")
-            await database.transaction(records.condemn, stored, "401: Bad credentials")
+            await database.transaction(records.mark_invalid, stored, "401: Bad credentials")
 
         async with open_github(settings(sim), needs_credential=False) as later:
             process = later.process()

@@ -75,7 +75,7 @@ async def test_results_for_an_old_secret_do_not_apply_to_the_new_one(harness: Cr
     assert old.sealed is not None
     await harness.book.add_token(harness.token(ordinal=1))
 
-    assert not await harness.database.transaction(records.condemn, old, REASON)
+    assert not await harness.database.transaction(records.mark_invalid, old, REASON)
     assert not await harness.database.transaction(records.reseal, old, old.sealed)
     assert await state_of(harness, added.name) is CredentialState.VALID
     assert await harness.again().book.secret_of(added.allowance) == harness.token(ordinal=1)

@@ -96,7 +96,7 @@ class ScheduleHarness:
         self.due = self.due_with(self.orchestrator.offer)
 
     def due_with(self, offer: Callable[[Sequence[StoredJob]], Awaitable[None]]) -> DueSchedules:
-        return DueSchedules(self.database, SOURCES, pool_for=pool_for, offer=offer, on_doubt=self._doubt)
+        return DueSchedules(self.database, SOURCES, pool_for=pool_for, offer=offer, on_unknown_outcome=self._doubt)
 
     def _doubt(self) -> None:
         self.doubts += 1

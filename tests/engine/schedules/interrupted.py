@@ -36,7 +36,7 @@ async def main(url: str, valkey_url: str, moment: str) -> None:
                 stop()
 
             due_schedules._set_next_time = plan_and_stop  # pyright: ignore[reportPrivateUsage]
-        await DueSchedules(database, SOURCES, pool_for=pool_for, offer=offer, on_doubt=lambda: None).fire()
+        await DueSchedules(database, SOURCES, pool_for=pool_for, offer=offer, on_unknown_outcome=lambda: None).fire()
 
 
 asyncio.run(main(*sys.argv[1:4]))

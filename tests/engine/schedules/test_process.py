@@ -61,7 +61,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             FORGIVING,
             pool_for=pool_for,
             offer=collector.orchestrator.offer,
-            on_doubt=collector.recovery_service.notify,
+            on_unknown_outcome=collector.recovery_service.notify,
         )
         process = build_process(
             parts,

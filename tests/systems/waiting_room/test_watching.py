@@ -177,8 +177,8 @@ class Onlooker:
     ahead: str
     seen: asyncio.Queue[tuple[str, int | None]]
 
-    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
-        del crowd, pace
+    def show(self, standing: Standing, view: LineView, pace: Pace | None) -> None:
+        del view, pace
         assert isinstance(standing, InLine)
         self.seen.put_nowait((self.room, standing.ahead))
 
@@ -334,7 +334,7 @@ class Seeing:
     def __init__(self, user: str) -> None:
         self.user, self.times = user, 0
 
-    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
+    def show(self, standing: Standing, view: LineView, pace: Pace | None) -> None:
         self.times += 1
 
 
@@ -441,11 +441,11 @@ class Connection:
     """Takes what it is given, or nothing."""
 
     stream: PlaceStream
-    is_clogged: bool = True
+    is_backlogged: bool = True
     sent: list[bytes] = field(default_factory=list[bytes])
 
     def offer(self) -> None:
-        if not self.is_clogged and (latest := self.stream.take()) is not None:
+        if not self.is_backlogged and (latest := self.stream.take()) is not None:
             self.sent.append(latest)
 
 
@@ -460,7 +460,7 @@ async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(harn
         if ahead == 25:
             harness.clock.advance(timedelta(seconds=20))  # a new pass is due here, in the middle of what is left out
         stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
-    slow.is_clogged = False
+    slow.is_backlogged = False
     slow.offer()
     slow.offer()
 
@@ -480,12 +480,12 @@ async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_
     for seed in range(60):
         draw = random.Random(seed)
         stream = PlaceStream(room, room.read((await room.join("ada")).token or token))
-        connection = Connection(stream, is_clogged=False)
+        connection = Connection(stream, is_backlogged=False)
         stream.begin(connection.offer)
         ahead = 99
         for _ in range(30):
             ahead -= draw.randrange(3)
-            connection.is_clogged = draw.random() < 0.5
+            connection.is_backlogged = draw.random() < 0.5
             harness.clock.advance(timedelta(seconds=draw.choice((0, 1, 9))))
             stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
             if draw.random() < 0.2:
@@ -493,7 +493,7 @@ async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_
             connection.offer()
         stream.show(Inside(7, 600_000), LineView(100, 0, []), None)
         stream.show(NotPresent(), LineView(100, 0, []), None)
-        connection.is_clogged = False
+        connection.is_backlogged = False
         connection.offer()
 
         events = [sent for sent in connection.sent if not sent.startswith(b":")]

@@ -71,8 +71,8 @@ _SHORTEST_SECRET = 6
 _CONTROL = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-_TELLTALE = r"password|passwd|passphrase|secret|token|credential|api_?key|private_?key|access_?key"
-_TELLTALE_NAME = rf"\b\w*(?:{_TELLTALE})s?"
+_SENSITIVE_WORDS = r"password|passwd|passphrase|secret|token|credential|api_?key|private_?key|access_?key"
+_SECRET_NAME = rf"\b\w*(?:{_SENSITIVE_WORDS})s?"
 _SCHEME = r"[a-z][a-z0-9+.-]{0,20}"
 
 _SHAPES: list[tuple[str, str]] = [
@@ -96,13 +96,15 @@ _SHAPES: list[tuple[str, str]] = [
     ),
     (r"(\bbearer\s+)[\w.~+/=-]{12,}", rf"\1{HIDDEN}"),
     # password='x', "token": "x"; where the closing quote was cut off, the rest of the line.
-    (rf"({_TELLTALE_NAME}[\"']?\s*[:=]\s*b?)([\"'])(?:\\.|(?!\2).)*(?:\2|$)", rf"\1\2{HIDDEN}\2"),
+    (rf"({_SECRET_NAME}[\"']?\s*[:=]\s*b?)([\"'])(?:\\.|(?!\2).)*(?:\2|$)", rf"\1\2{HIDDEN}\2"),
     # password=x, ?access_token=x&next=y. Not "token: x", which is how parsers speak of words.
-    (rf"({_TELLTALE_NAME}=)(?![\"'*])[^\s&,;)}}\]\"']+", rf"\1{HIDDEN}"),
+    (rf"({_SECRET_NAME}=)(?![\"'*])[^\s&,;)}}\]\"']+", rf"\1{HIDDEN}"),
 ]
 _COMPILED = [(re.compile(shape, re.IGNORECASE | re.MULTILINE), instead) for shape, instead in _SHAPES]
 # Every shape contains one of these. Most texts contain none, so the search for all shapes is skipped.
-_WORTH_A_LOOK = re.compile(rf"@|gh[pousr]_|github_pat_|eyJ|authorization|bearer|private key|{_TELLTALE}", re.IGNORECASE)
+_MAY_HOLD_SECRET = re.compile(
+    rf"@|gh[pousr]_|github_pat_|eyJ|authorization|bearer|private key|{_SENSITIVE_WORDS}", re.IGNORECASE
+)
 
 
 def redact(value: object, *, name: str = "") -> Any:
@@ -115,7 +117,7 @@ def redact(value: object, *, name: str = "") -> Any:
 
 def redact_text(text: str) -> str:
     """Return the text with `***` in place of every secret that is recognised by its shape."""
-    if not _WORTH_A_LOOK.search(text):
+    if not _MAY_HOLD_SECRET.search(text):
         return text
     for shape, instead in _COMPILED:
         text = shape.sub(instead, text)

@@ -43,7 +43,7 @@ from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import ENDED, Channel, ChannelState, EventStream, Listener, ListenerLimit
 from tidegate.http.events import MEDIA_TYPE as EVENTS
-from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_request_failed
 from tidegate.http.routes import FurtherAnswer, one_of, route
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
@@ -365,10 +365,10 @@ async def _attempt(cell: SourceCell, subject: Subject, trigger: str) -> RunResul
     try:
         return RunResult(login=subject.login, status=201, run_id=await _begin(cell, subject, trigger))
     except TidegateError as error:
-        trouble = to_trouble(error)
-        if trouble is None:
+        failure = to_request_failed(error)
+        if failure is None:
             raise
-        return RunResult(login=subject.login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
+        return RunResult(login=subject.login, status=failure.status, run_id=failure.run_id, detail=failure.detail)
 
 
 async def run_page(database: Database, query: RunFilter, login: str | None = None) -> RunPage:

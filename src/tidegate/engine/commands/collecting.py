@@ -124,10 +124,10 @@ async def _statuses(cell: SourceCell, pools: Sequence[str]) -> dict[str, PoolSta
     fresh = [one.name for one in members if not one.buckets and not one.blocked_in_ms][:_MOST_ASKED]
     if not fresh:
         return found
-    patience = settings.section(UpstreamSettings).model_copy(
+    short_timeouts = settings.section(UpstreamSettings).model_copy(
         update={"read_timeout": _PATIENCE, "connect_timeout": _PATIENCE}
     )
-    seen = await _ask(cell, fresh, patience)
+    seen = await _ask(cell, fresh, short_timeouts)
     now = cell.parts.database.clock.now()
     return {
         pool: msgspec.structs.replace(
@@ -138,11 +138,11 @@ async def _statuses(cell: SourceCell, pools: Sequence[str]) -> dict[str, PoolSta
 
 
 async def _ask(
-    cell: SourceCell, credentials: Sequence[str], patience: UpstreamSettings
+    cell: SourceCell, credentials: Sequence[str], short_timeouts: UpstreamSettings
 ) -> dict[str, Mapping[str, BucketReport]]:
     """The remaining calls by credential and bucket. Errors are ignored, because the first job meets them again."""
     seen: dict[str, Mapping[str, BucketReport]] = {}
-    async with UpstreamClient(patience) as client:
+    async with UpstreamClient(short_timeouts) as client:
         authority = cell.plugin.authority(client)
         for name in credentials:
             try:

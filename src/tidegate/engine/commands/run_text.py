@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.wording import clock, counted, listed, number, span, whose
+from tidegate.cli.wording import clock, counted, listed, number, span, subject_name
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import Failure, JobView, KindProgress, ResourceProgress
 from tidegate.engine.runs import Run
@@ -99,7 +99,7 @@ def run_table(
     for run in runs:
         table.add_row(
             str(run.id),
-            Text(whose(run.user_id, run.login)),
+            Text(subject_name(run.user_id, run.login)),
             Text(
                 state_of(run, has_workers=has_workers, waiting=(waiting or {}).get(run.id)),
                 style=_STYLES.get(run.status, ""),
@@ -131,7 +131,10 @@ def run_lines(
     )
     yield from labelled(
         "run",
-        [f"{run.id} of {whose(run.user_id, run.login)}: {state_of(run, has_workers=has_workers, waiting=waiting)}"],
+        [
+            f"{run.id} of {subject_name(run.user_id, run.login)}: "
+            f"{state_of(run, has_workers=has_workers, waiting=waiting)}"
+        ],
     )
     yield from labelled("started", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
     options = ", ".join(f"{name} {_option_text(run.options[name])}".strip() for name in sorted(run.options))

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.wording import counted, whose
+from tidegate.cli.wording import counted, subject_name
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 
@@ -158,9 +158,9 @@ def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(canceled))
     elif canceled.was_active:
-        typer.echo(f"run {number} of {_whose(canceled.run)} is canceled{canceled.note}")
+        typer.echo(f"run {number} of {_subject_name(canceled.run)} is canceled{canceled.note}")
     else:
-        typer.echo(f"run {number} of {_whose(canceled.run)} has already ended: {canceled.run.status}")
+        typer.echo(f"run {number} of {_subject_name(canceled.run)} has already ended: {canceled.run.status}")
 
 
 @app.command()
@@ -354,8 +354,8 @@ def job_states(names: Sequence[str]) -> tuple[JobState, ...]:
     return tuple(found)
 
 
-def _whose(run_: Run) -> str:
-    return whose(run_.user_id, run_.login)
+def _subject_name(run_: Run) -> str:
+    return subject_name(run_.user_id, run_.login)
 
 
 def _again(settings: Settings, of: Sequence[Run]) -> str:

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run, run_traced
-from tidegate.cli.wording import whose
+from tidegate.cli.wording import subject_name
 from tidegate.engine.commands.collect import (
     ARCHIVED_HELP,
     EXCLUDE_HELP,
@@ -100,7 +100,7 @@ def remove(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
         typer.echo(msgspec.json.encode({"removed": removed}))
         return
     for schedule in removed:
-        typer.echo(f"removed {schedule.id}: {_whose(schedule)}, {schedule.cron} {schedule.timezone}")
+        typer.echo(f"removed {schedule.id}: {_subject_name(schedule)}, {schedule.cron} {schedule.timezone}")
 
 
 @app.command()
@@ -191,12 +191,12 @@ def print_schedules(name: str, schedules: Sequence[Schedule], *, as_json: bool) 
     table = Table("id", subject, "cron", "time zone", "next", "last", box=None, pad_edge=False)
     for each in schedules:
         next_at = "paused" if each.next_at is None else _shown(each.next_at, each.timezone)
-        table.add_row(str(each.id), escape(_whose(each)), each.cron, each.timezone, next_at, escape(_last(each)))
+        table.add_row(str(each.id), escape(_subject_name(each)), each.cron, each.timezone, next_at, escape(_last(each)))
     print_table(table)
 
 
-def _whose(schedule: Schedule) -> str:
-    return whose(schedule.user_id, schedule.login)
+def _subject_name(schedule: Schedule) -> str:
+    return subject_name(schedule.user_id, schedule.login)
 
 
 def _last(schedule: Schedule) -> str:

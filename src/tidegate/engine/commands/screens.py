@@ -104,9 +104,9 @@ def headline(view: View) -> list[str]:
         f"{number(view.calls_per_s)} a second",
         *([f"{counted(failed, 'job')} failed"] if failed else []),
     ]
-    trouble = [] if view.trouble is None else [f"not up to date: {view.trouble}"]
+    error = [] if view.error is None else [f"not up to date: {view.error}"]
     stuck = [f"{STATISTICS} {line}" for line in statistics_lines(view.failed_completions)][:1]
-    return [", ".join(got), ", ".join(spent), end_line(view), *trouble, *stuck]
+    return [", ".join(got), ", ".join(spent), end_line(view), *error, *stuck]
 
 
 def end_line(view: View) -> str:
@@ -133,7 +133,7 @@ def _kinds(view: View) -> Table:
             kind_names().get(kind, kind),
             _bar(ended, total),
             f"{number(ended)}/{number(total)}",
-            Text(_troubles(failed, retrying), style="red" if failed else ""),
+            Text(_failures_text(failed, retrying), style="red" if failed else ""),
         )
     return table
 
@@ -169,7 +169,7 @@ def _bar(done: int, total: int, width: int = _BAR) -> ProgressBar:
     return ProgressBar(total=max(1, total), completed=done, width=width)
 
 
-def _troubles(failed: int, retrying: int) -> str:
+def _failures_text(failed: int, retrying: int) -> str:
     texts = [f"{number(failed)} failed"] if failed else []
     return ", ".join([*texts, f"{number(retrying)} to be retried"] if retrying else texts)
 
@@ -244,8 +244,8 @@ class LineOutput(SilentOutput):
 
     def show(self, view: View) -> None:
         """Print a line every few seconds if something changed; a new wait or problem is printed at once."""
-        got, spent, end, *trouble = headline(view)
-        alarms = [*wait_reasons(view.permits, view.at), *trouble]
+        got, spent, end, *error = headline(view)
+        alarms = [*wait_reasons(view.permits, view.at), *error]
         is_new_alarm, self._was_alarmed = bool(alarms) and not self._was_alarmed, bool(alarms)
         if self._printed and not is_new_alarm and monotonic() - self._printed_at < _LINE_EVERY_S:
             return

@@ -125,8 +125,8 @@ def result_lines(summary: Summary) -> Iterator[str]:
 def _users(summary: Summary) -> Iterator[str]:
     stopped = sum(_is_stopped(summary, run) for run in summary.runs)
     yield users_line(summary.runs, f" in {span(summary.seconds)}") + (f", {number(stopped)} stopped" if stopped else "")
-    troubled = [run for run in summary.runs if run.status is not RunState.COMPLETED or run.failed_jobs]
-    shown = summary.runs if len(summary.runs) <= _MOST_USERS else troubled[:_MOST_USERS]
+    incomplete = [run for run in summary.runs if run.status is not RunState.COMPLETED or run.failed_jobs]
+    shown = summary.runs if len(summary.runs) <= _MOST_USERS else incomplete[:_MOST_USERS]
     width = max((len(run.login) for run in shown), default=0)
     for run in shown:
         failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
@@ -136,8 +136,10 @@ def _users(summary: Summary) -> Iterator[str]:
         state = "stopped" if _is_stopped(summary, run) else run.status
         yield f"{run.login:{width}}  run {run.id} {state}: {pages}, {counted(run.documents, 'document')}{failed}"
     if len(shown) < len(summary.runs):
-        well = len(summary.runs) - len(troubled)
-        others = f", and {number(len(troubled) - len(shown))} more with failures" if len(troubled) > len(shown) else ""
+        well = len(summary.runs) - len(incomplete)
+        others = (
+            f", and {number(len(incomplete) - len(shown))} more with failures" if len(incomplete) > len(shown) else ""
+        )
         yield f"{number(well)} complete without a failure{others}"
 
 

@@ -43,7 +43,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     end: Forecast | None = None
     failed_completions: Mapping[int, str] = {}
     """The errors of permanently failed completions, by run id."""
-    trouble: str | None = None
+    error: str | None = None
     """The error of an unavailable server; the view is then not up to date."""
 
     @property
@@ -120,11 +120,11 @@ class Watcher:
 
     async def read_view(self, run_ids: Sequence[int]) -> View:
         """Read the progress of these runs. If a server is unavailable, the last known progress is returned."""
-        began, trouble = monotonic(), None
+        began, failure = monotonic(), None
         try:
             await self._read(run_ids)
         except Unavailable as error:
-            trouble = str(error)
+            failure = str(error)
         self._pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
         runs = [self._runs[run_id] for run_id in run_ids if run_id in self._runs]
         rate, now = self._rate(runs), self._database.clock.now()
@@ -138,7 +138,7 @@ class Watcher:
             calls_per_s=rate,
             end=self._forecast_end(),
             failed_completions=self._failed_completions,
-            trouble=trouble,
+            error=failure,
         )
 
     async def pause(self) -> None:

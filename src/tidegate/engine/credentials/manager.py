@@ -157,7 +157,7 @@ class CredentialManager:
         try:
             checked = await self._check(stored)
         except SecretRefused as refused:
-            await self.secrets.condemn(stored, refused.reason)
+            await self.secrets.mark_invalid(stored, refused.reason)
             if not await self._database.read(records.usable_of, stored.credential.allowance, self._authority.audience):
                 await self._withdraw(stored.credential)
             account = stored.credential.account

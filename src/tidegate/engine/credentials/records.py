@@ -292,7 +292,7 @@ def borrowed(tx: Transaction, source: str, audience: str) -> list[str]:
     return [stored.credential.allowance for stored in found]
 
 
-def condemn(tx: Transaction, stored: Stored, reason: str) -> bool:
+def mark_invalid(tx: Transaction, stored: Stored, reason: str) -> bool:
     """Mark a secret as rejected by the upstream; False if it was replaced or marked before."""
     done = tx.execute(
         update(credentials)

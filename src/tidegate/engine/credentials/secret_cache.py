@@ -80,7 +80,7 @@ class RenewedToken:
         now, current = monotonic(), self._current
         if current is None or now >= current.useless_at:
             if now < self._not_before:  # back-off after a failed renewal, for all callers
-                raise SecretUncheckable(f"no new token could be had: {_told(self._last_error)}")
+                raise SecretUncheckable(f"no new token could be had: {_text_of(self._last_error)}")
             # Shielded, because other callers wait for the same renewal.
             return await asyncio.shield(self._begin())
         if now >= current.renew_at and now >= self._not_before:
@@ -142,7 +142,7 @@ def _seen(task: asyncio.Task[str]) -> None:
         task.exception()
 
 
-def _told(error: TidegateError | None) -> str:
+def _text_of(error: TidegateError | None) -> str:
     """The text of an error for callers, without the address of the upstream."""
     return error.summary if isinstance(error, UpstreamFailed) else str(error)
 
@@ -220,7 +220,7 @@ class SecretCache:
             try:
                 return await held.get()
             except SecretRefused as refused:  # the key of an app; each iteration marks one as invalid
-                await self.condemn(held.stored, refused.reason)
+                await self.mark_invalid(held.stored, refused.reason)
 
     async def rejected(self, allowance: str, secret: str, reason: str) -> bool:
         """Handle a rejected secret. True if another one can be tried, here or in another process.
@@ -235,14 +235,14 @@ class SecretCache:
             return True
         if isinstance(held.secret, RenewedToken) and held.secret.refuse(secret):
             return True
-        await self.condemn(held.stored, reason)
+        await self.mark_invalid(held.stored, reason)
         return await self._read(allowance) is not None or bool(await self._in_memory(allowance))
 
-    async def condemn(self, stored: Stored, reason: str) -> None:
+    async def mark_invalid(self, stored: Stored, reason: str) -> None:
         """Stop using this secret in all processes until a test succeeds or it is replaced."""
         reason = redact_text(reason)
         # Many calls can report the same secret. The one that changed the row logs it.
-        if await self._database.transaction(records.condemn, stored, reason):
+        if await self._database.transaction(records.mark_invalid, stored, reason):
             metrics.CREDENTIALS_REFUSED.inc()
             log.warning("credentials.refused", credential_name=stored.credential.name, reason=reason)
         if stored.credential.kind is CredentialKind.ENVIRONMENT:

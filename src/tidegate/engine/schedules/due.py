@@ -82,7 +82,7 @@ class DueSchedules:
     """Fires due schedules for the timekeeper.
 
     `pool_for` returns the pool that serves a user of a source, and raises `NoCredential` if there is none. `offer`
-    enqueues new jobs. If it is unknown whether that happened, `on_doubt` requests a recovery.
+    enqueues new jobs. If it is unknown whether that happened, `on_unknown_outcome` requests a recovery.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class DueSchedules:
         *,
         pool_for: PoolFor,
         offer: Callable[[Sequence[StoredJob]], Awaitable[None]],
-        on_doubt: Callable[[], object],
+        on_unknown_outcome: Callable[[], object],
         settings: CollectSettings | None = None,
     ) -> None:
         self._database, self._sources, self._settings = database, sources, settings or CollectSettings()
-        self._pool_for, self._offer, self._on_doubt = pool_for, offer, on_doubt
+        self._pool_for, self._offer, self._on_unknown_outcome = pool_for, offer, on_unknown_outcome
 
     async def fire(self) -> int | None:
         """Fire due schedules, or a part of them. Returns the ms until the next due time, or None without one."""
@@ -127,7 +127,7 @@ class DueSchedules:
                 await self._offer(jobs)
         except BaseException:
             # The commit may have happened, and no other process enqueues its jobs.
-            self._on_doubt()
+            self._on_unknown_outcome()
             raise
 
     async def _pool_of(self, source: str, user_id: str) -> str | NoCredential:

@@ -95,12 +95,12 @@ class Clearances:
         # Before the gate is informed: the block takes effect in this process at once.
         self._note_rest(name, said.blocked_ms or 0)
         try:
-            told = await self._gate.report(said)
+            reply = await self._gate.report(said)
         except Unavailable:
             return None
         # The gate may know a longer block, or have doubled a guessed one.
-        self._note_rest(name, told.rests_ms)
-        return told
+        self._note_rest(name, reply.rests_ms)
+        return reply
 
     def require_no_rest(self, admitted: Admitted) -> None:
         """Raise `PermitWithdrawn` if the credential is blocked, as far as this process knows."""

@@ -40,7 +40,7 @@ class LimiterKeys:
 
 SLOTS_PER_WINDOW = 1000
 """Grants of one slot leave the window together, which costs at most a thousandth of the limit."""
-BRISK_MS = 10_000
+SHORT_WINDOW_MS = 10_000
 """Rules that renew within this time determine how fast waiting callers are served."""
 GRACE_MS = 250
 """How long a process keeps its place in the queue after the time at which it should have asked again."""
@@ -101,10 +101,10 @@ def _per_ms(rule: Limit | Rate, settings: LimiterSettings) -> float:
 
 
 def _flow(settings: LimiterSettings, priority: Priority) -> float:
-    """Units per ms that the brisk rules let through; where there are none, the slow ones."""
+    """Units per ms that the rules with short windows allow; where there are none, those with long ones."""
     rules = binding(settings.rules, priority)
-    brisk = [rule for rule in rules if isinstance(rule, Rate) or _span_ms(rule, settings) <= BRISK_MS]
-    return min(_per_ms(rule, settings) for rule in brisk or rules)
+    short_rules = [rule for rule in rules if isinstance(rule, Rate) or _span_ms(rule, settings) <= SHORT_WINDOW_MS]
+    return min(_per_ms(rule, settings) for rule in short_rules or rules)
 
 
 def _packed_floor(per_ms: float) -> dict[str, Any]:

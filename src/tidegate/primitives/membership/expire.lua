@@ -7,7 +7,7 @@
 ---@arg limit     int
 ---@arg proof_ms  int   for how long the server must have accepted writes: a living process tries several times in it
 ---@arg gap_ms    int   how far apart two writes may be that prove this
----@arg anew      int   1 where the caller was refused since it last asked
+---@arg was_refused      int   1 where the caller was refused since it last asked
 ---@arg ttl_ms       int   how long a lease lasts
 ---@arg expected_ms  int   the server's time as the caller expects it by its monotonic clock; 0 where it has no idea
 ---@arg now_ms    time
@@ -18,7 +18,7 @@
 -- A server that refuses writes refuses this script. After that, and after any other pause, no process is declared dead
 -- before the living had the time to renew. One that is declared dead and lives is told so by its next renewal.
 
-local since = record_accepted_write(accepted_writes, gap_ms, anew == 1, now_ms)
+local since = record_accepted_write(accepted_writes, gap_ms, was_refused == 1, now_ms)
 local is_proven = now_ms - since >= proof_ms
 correct_leases(membership, expected_ms, proof_ms, ttl_ms, now_ms)
 local declared, suspects = {}, 0

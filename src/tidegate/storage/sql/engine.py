@@ -326,9 +326,9 @@ class Database:
         for topic in tx.topics:
             for listener in list(self._listeners.get(topic, ())):
                 _call_safely(listener)
-            for prefix, told in list(self._topic_listeners):
+            for prefix, listener in list(self._topic_listeners):
                 if topic.startswith(prefix):
-                    _call_safely(partial(told, topic))
+                    _call_safely(partial(listener, topic))
 
 
 def _disk_under(address: DatabaseAddress) -> Disk:

@@ -46,13 +46,13 @@ class SqliteBackend:
         """See `Backend.attempt`."""
         loop = asyncio.get_running_loop()
         engine, threads = (self._writing, self._writer) if attempt.writes else (self._reading, self._readers)
-        errand = _ThreadedAttempt(engine, attempt, self._address.shown)
+        threaded = _ThreadedAttempt(engine, attempt, self._address.shown)
         try:
             # Cancelled while it waits for a thread: the executor never starts it.
-            return await loop.run_in_executor(threads, errand.run)
+            return await loop.run_in_executor(threads, threaded.run)
         except asyncio.CancelledError:
             # The thread cannot be interrupted. It reads this before the commit, and rolls back.
-            errand.withdrawn = True
+            threaded.withdrawn = True
             raise
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ def _engine(address: DatabaseAddress, *, begin: str, busy_timeout: timedelta, co
         connect_args={"check_same_thread": False, "timeout": busy_timeout.total_seconds()},
         pool_size=connections,
         max_overflow=0,
-        pool_reset_on_return=None,  # every errand ends its own transaction
+        pool_reset_on_return=None,  # every attempt ends its own transaction
         hide_parameters=True,
     )
 

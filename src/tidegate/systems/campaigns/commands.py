@@ -181,7 +181,7 @@ def enter(
 def result(campaign: str = _CAMPAIGN, user: str = _USER, *, as_json: bool = _JSON) -> None:
     """Show the state of a user's entry."""
     found = ask(lambda campaigns: campaigns.result(campaign, user))
-    typer.echo(msgspec.json.encode(found) if as_json else f"{user}: {_told(found)}")
+    typer.echo(msgspec.json.encode(found) if as_json else f"{user}: {_result_text(found)}")
 
 
 @app.command()
@@ -371,7 +371,7 @@ def _worded(entered: EntryReceipt) -> str:
     return entered.answer.value
 
 
-def _told(found: EntryResult) -> str:
+def _result_text(found: EntryResult) -> str:
     parts = [found.state.value]
     parts += [] if found.number is None else [f"number {number(found.number)}"]
     parts += [] if found.code is None else [f"code {found.code}"]
@@ -381,5 +381,5 @@ def _told(found: EntryResult) -> str:
 
 
 def _line(letter: CampaignDeadLetter) -> str:
-    whom = "unreadable" if letter.entry is None else f"{letter.entry.user}, number {letter.entry.number}"
-    return f"{letter.id}  {whom}: {letter.reason}"
+    entrant = "unreadable" if letter.entry is None else f"{letter.entry.user}, number {letter.entry.number}"
+    return f"{letter.id}  {entrant}: {letter.reason}"

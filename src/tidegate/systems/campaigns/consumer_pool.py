@@ -22,7 +22,7 @@ Retire = Callable[["ConsumerPool"], Awaitable[float | None]]
 """Leaves the campaign if it is idle; else returns after how many seconds without a message to ask again."""
 _AHEAD = 2
 """Other processes are woken when more entries wait than this many times what the pool may hold."""
-_CROWD = 4
+_BACKLOG_FACTOR = 4
 """Other processes are woken when the line is longer than this many times what the pool may hold."""
 _MOST_RESTING = 1000
 """How many entries may wait for a retry without reducing how many others are read."""
@@ -48,7 +48,7 @@ class ConsumerPool:
             context,
             campaign,
             self._consumer,
-            crowd=self._most * _CROWD,
+            backlog_limit=self._most * _BACKLOG_FACTOR,
             on_room=self._room.set,
             on_crash=self._crashed,
         )

@@ -114,7 +114,7 @@ class Decider:
         campaign: str,
         consumer: Consumer,
         *,
-        crowd: int,
+        backlog_limit: int,
         on_room: Callable[[], object],
         on_crash: Callable[[BaseException], object],
     ) -> None:
@@ -122,7 +122,7 @@ class Decider:
 
         `on_room` is called when messages are settled or returned, `on_crash` after an unexpected error.
         """
-        self._context, self._campaign, self._consumer, self._crowd = context, campaign, consumer, crowd
+        self._context, self._campaign, self._consumer, self._backlog_limit = context, campaign, consumer, backlog_limit
         self._on_room, self._on_crash = on_room, on_crash
         self._keys = campaign_keys(context.valkey, campaign)
         self._waiting: list[_PendingBatch] = []
@@ -245,7 +245,7 @@ class Decider:
                 group=GROUP,
                 settled=settled,
                 sold_out=applied.sold_out,
-                crowd=self._crowd,
+                backlog_limit=self._backlog_limit,
                 pause_ms=_CALL_PAUSE_MS,
                 now_ms=self._context.database.clock.pinned_ms,
                 **self._keys,

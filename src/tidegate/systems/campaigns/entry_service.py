@@ -149,14 +149,14 @@ class EntryService:
 
 def _rest_of(user: str, key: str, data: Any) -> str:
     """Encode the part of a message that the server does not read."""
-    told: dict[str, Any] = {"user": user, "key": key}
+    payload: dict[str, Any] = {"user": user, "key": key}
     if data is not None:
         encoded = _encode_data(data)
         if len(encoded) > MOST_DATA:
             raise InvalidArgument("data", f"{len(encoded)} bytes", f"must be at most {MOST_DATA} bytes of JSON")
-        told["data"] = msgspec.Raw(encoded)
+        payload["data"] = msgspec.Raw(encoded)
     # Without the opening brace: the script puts number, epoch and time in front of it.
-    return _encode(told)[1:].decode()
+    return _encode(payload)[1:].decode()
 
 
 def _encode_data(data: Any) -> bytes:

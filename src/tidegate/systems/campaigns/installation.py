@@ -66,7 +66,7 @@ class CampaignInstaller:
 
     async def _restore(self, campaign: Campaign, highest: int) -> None:
         """Send the accepted users first, and the counters last: users cannot enter before."""
-        counters, after, told = (campaign.issued, highest), None, 0
+        counters, after, restored = (campaign.issued, highest), None, 0
         if self._is_long_over(campaign):  # users cannot enter; starting it again installs everything
             await self._tell(campaign, counters=counters)
             return
@@ -74,10 +74,10 @@ class CampaignInstaller:
             # Another installation with a later epoch is on its way; it sends the users itself.
             if await self._tell(campaign, counters=counters, known=rows, is_last=False) == b"newer":
                 return
-            after, told = rows[-1], told + len(rows)
+            after, restored = rows[-1], restored + len(rows)
         await self._tell(campaign, counters=counters)
         if campaign.epoch > 1:
-            log.warning("campaign.restored", campaign=campaign.id, epoch=campaign.epoch, users=told)
+            log.warning("campaign.restored", campaign=campaign.id, epoch=campaign.epoch, users=restored)
 
     def _is_long_over(self, campaign: Campaign) -> bool:
         ended = campaign.changed_at if campaign.state is CampaignState.STOPPED else campaign.ends_at

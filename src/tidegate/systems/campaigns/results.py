@@ -82,10 +82,10 @@ class _IndexedCampaign:
             # Also for a letter that cannot be decoded, so that it is not read again and again.
             self.upto = max(self.upto, at)
             try:
-                whose = _key_decoder.decode(fields.get(b"payload", b""))
+                payload = _key_decoder.decode(fields.get(b"payload", b""))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
-            name = (whose.user, whose.number)
+            name = (payload.user, payload.number)
             # A replayed entry that failed again has a later letter.
             self.letters[name] = max(at, self.letters.get(name, at))
 

@@ -117,7 +117,7 @@ async def settle(
     group: str,
     settled: Sequence[tuple[str, str, str, str]],
     sold_out: int,
-    crowd: int,
+    backlog_limit: int,
     pause_ms: int,
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],

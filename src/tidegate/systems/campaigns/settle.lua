@@ -4,7 +4,7 @@
 ---@arg group    str
 ---@arg settled  packed  list of {message id, verdict, user, number|key}
 ---@arg sold_out int     the stock, if SQL has issued all of it; else -1
----@arg crowd    int     wake another process if more messages than this are left
+---@arg backlog_limit    int     wake another process if more messages than this are left
 ---@arg pause_ms int     least interval between two such wake-ups
 ---@arg now_ms   time
 ---@include wake
@@ -43,7 +43,7 @@ if sold_out >= 0 then
   local least = sold_out - left - redis.call('XLEN', keys.dead)
   if least > tonumber(known[1]) + issued then redis.call('HSET', keys.book, 'issued', string.format('%.0f', least)) end
 end
-if left > crowd and now_ms - tonumber(known[2] or 0) >= pause_ms then
+if left > backlog_limit and now_ms - tonumber(known[2] or 0) >= pause_ms then
   redis.call('HSET', keys.book, 'asked_ms', string.format('%.0f', now_ms))
   wake_process(keys, campaign)
 end

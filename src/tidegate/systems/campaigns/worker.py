@@ -127,14 +127,14 @@ class CampaignWorker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Handle wake-ups until `stopping` is set; then stop all pools within 5 seconds."""
         listener = asyncio.create_task(self._listen(), name="wait for campaign wake-ups")
-        told = asyncio.create_task(stopping.wait())
+        stopped = asyncio.create_task(stopping.wait())
         try:
-            await asyncio.wait([listener, told], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([listener, stopped], return_when=asyncio.FIRST_COMPLETED)
             if listener.done():
                 listener.result()
         finally:
             # End the listener before the pools, so that no wake-up starts a pool during the stop.
-            await end(listener, told, *self._answering)
+            await end(listener, stopped, *self._answering)
             await self._stop_all()
 
     async def start(self, campaign: str) -> None:

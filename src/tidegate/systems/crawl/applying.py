@@ -64,12 +64,12 @@ class BatchTally(msgspec.Struct):
     dead: int = 0
 
 
-def apply(tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> BatchTally:
+def apply(tx: Transaction, batch: Sequence[PreparedRaw], retry_policy: RetryPolicy) -> BatchTally:
     """Apply the answers of a batch that can be applied, each once, and record why the others cannot."""
     # A leader that was frozen may wake up while its successor works. The second transaction waits here, and then reads
     # what the first has written.
     lock_processing(tx)
-    return _Batch(tx, batch, patience).work()
+    return _Batch(tx, batch, retry_policy).work()
 
 
 class _Product:
@@ -95,8 +95,8 @@ class _Product:
 class _Batch:
     """The answers of a batch, with the rows that decide their outcome."""
 
-    def __init__(self, tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> None:
-        self._tx, self._patience, self._tally = tx, patience, BatchTally()
+    def __init__(self, tx: Transaction, batch: Sequence[PreparedRaw], retry_policy: RetryPolicy) -> None:
+        self._tx, self._retry_policy, self._tally = tx, retry_policy, BatchTally()
         # Locked first: a transaction that releases one of them waits for this one, and then sees that it waits.
         self._attempts = lock_raws(tx, [one.id for one in batch])
         ours = [one for one in batch if one.id in self._attempts]
@@ -185,7 +185,7 @@ class _Batch:
     def _fail(self, one: PreparedRaw, why: str) -> None:
         attempts, reason = self._attempts[one.id] + 1, fit_to_keep(why, most=LONGEST_REASON)
         self._attempts[one.id] = attempts
-        if attempts >= self._patience.attempts:
+        if attempts >= self._retry_policy.attempts:
             self._settle(one, RawState.FAILED, reason=reason)
             self._tally.dead += 1
             product = self._products[one.key]
@@ -193,7 +193,7 @@ class _Batch:
                 product.missing[one.stage.value] = reason
                 product.last = product.last or one
             return
-        again_at = self._tx.now + self._patience.pauses.delay(attempts)
+        again_at = self._tx.now + self._retry_policy.pauses.delay(attempts)
         self._outcomes.append(AnswerOutcome(one.id, RawState.PENDING, attempts, again_at, reason=reason))
         self._tally.retried += 1
 

@@ -104,7 +104,7 @@ def _guess(verdict: Verdict, reason: str, settings: CrawlSettings) -> Reading:
 
 HEALTHY = 1.0
 _PER_ANSWER = 0.05
-_HEALS_IN = timedelta(minutes=30)
+_RECOVERS_IN = timedelta(minutes=30)
 _SOON = timedelta(minutes=10)
 _LONGEST_GUESS = timedelta(hours=1)
 
@@ -121,8 +121,8 @@ class IdentityHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     def score_at(self, now: datetime) -> float:
         """The score after recovery by time."""
-        healed = max(timedelta(0), now - self.updated_at) / _HEALS_IN
-        return min(HEALTHY, self.score + healed)
+        recovered = max(timedelta(0), now - self.updated_at) / _RECOVERS_IN
+        return min(HEALTHY, self.score + recovered)
 
     def is_resting(self, now: datetime) -> bool:
         """Whether it must not call the host at this moment."""
@@ -200,10 +200,10 @@ def health_of(tx: Transaction, identities: Sequence[str] | None = None) -> dict[
     query = select(crawl_identity_health).order_by(_c.identity, _c.host)
     if identities is not None:
         query = query.where(_c.identity.in_(identities))
-    told: dict[str, list[HostHealth]] = {}
+    by_identity: dict[str, list[HostHealth]] = {}
     for row in tx.execute(query):
         health = msgspec.convert(row, IdentityHealth, from_attributes=True)
-        told.setdefault(row.identity, []).append(
+        by_identity.setdefault(row.identity, []).append(
             HostHealth(
                 host=row.host,
                 score=health.score_at(tx.now),
@@ -213,7 +213,7 @@ def health_of(tx: Transaction, identities: Sequence[str] | None = None) -> dict[
                 updated_at=row.updated_at,
             )
         )
-    return told
+    return by_identity
 
 
 def forget_health(tx: Transaction, identity: str) -> None:
@@ -232,7 +232,7 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | 
     rows = [{"identity": identity, "host": host, **fresh} for identity, host in refused]
     # Insert first: only an existing row can be locked.
     tx.insert_many(crawl_identity_health, rows, skip_existing=True)
-    for key in sorted({*refused, *_unwell(tx, met)}):
+    for key in sorted({*refused, *_degraded(tx, met)}):
         this = (_c.identity == key[0], _c.host == key[1])
         row = tx.execute(select(crawl_identity_health).where(*this).with_for_update()).first()
         if row is not None:  # otherwise it was deleted in the meantime
@@ -241,17 +241,17 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | 
             tx.execute(update(crawl_identity_health).where(*this).values(values))
 
 
-def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | None]]) -> list[_Key]:
+def _degraded(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | None]]) -> list[_Key]:
     """The keys with a health that an answered call improves."""
     names, places = {key[0] for key in met}, {key[1] for key in met}
     query = select(_c.identity, _c.host, _c.score, _c.updated_at)
     rows = tx.execute(query.where(_c.identity.in_(sorted(names)), _c.host.in_(sorted(places)), _c.score < HEALTHY))
-    unwell = (
+    degraded = (
         (row.identity, row.host)
         for row in rows
         if IdentityHealth(score=row.score, updated_at=row.updated_at).score_at(tx.now) < HEALTHY
     )
-    return [key for key in unwell if key in met]
+    return [key for key in degraded if key in met]
 
 
 def _after(health: IdentityHealth, what: Sequence[RefusalRecorded | None], now: datetime) -> dict[str, object]:

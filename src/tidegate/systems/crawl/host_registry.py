@@ -77,11 +77,11 @@ class HostRegistry:
     async def register(self, host: str) -> Host:
         """Register a host and set its pace in the gate; required before a job for it is enqueued."""
         await self._database.transaction(hosts.register, require_host(host))
-        told, found = None, await self.get(host)
+        applied, found = None, await self.get(host)
         # Another process may change the row between the read and the update of the gate. Repeat until both agree.
-        while told is None or _pace_of(found) != _pace_of(told):
+        while applied is None or _pace_of(found) != _pace_of(applied):
             await self._update_gate(found)
-            told, found = found, await self.get(host)
+            applied, found = found, await self.get(host)
         self._registered.add(host)
         return found
 
@@ -113,11 +113,11 @@ class HostRegistry:
 
     async def restore(self) -> None:
         """Set the pace and the rest of every host in the gate. Can be repeated at any time."""
-        told = dict[str, tuple[bool, int]]()
-        while news := [host for host in await self.list() if told.get(host.host) != _pace_of(host)]:
+        applied = dict[str, tuple[bool, int]]()
+        while news := [host for host in await self.list() if applied.get(host.host) != _pace_of(host)]:
             for start in range(0, len(news), _AT_ONCE):
                 await asyncio.gather(*(self._update_gate(host) for host in news[start : start + _AT_ONCE]))
-            told |= {host.host: _pace_of(host) for host in news}
+            applied |= {host.host: _pace_of(host) for host in news}
 
     async def update_delays(self) -> None:
         """Recompute Crawl-delays before an identity with another User-Agent is used."""

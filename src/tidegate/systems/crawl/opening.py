@@ -67,7 +67,7 @@ class OpenCrawl(OpenSource):
 
     def topics(self) -> Sequence[Topic]:
         """The topic of the crawl overview, for event streams of HTTP clients."""
-        return [Topic("crawl", self._overview.read, heeds_runs=True)]
+        return [Topic("crawl", self._overview.read, follows_runs=True)]
 
     def dead_letters(self) -> Sequence[DeadLetterStore]:
         """Stored answers that could not be applied. They are not discarded: their products would stay incomplete."""

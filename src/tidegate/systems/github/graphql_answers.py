@@ -67,7 +67,7 @@ def read_node(
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
     # GraphQL answers 200 with partial data. A temporary error would leave gaps that look like deletions.
     if problems and (node is None or not are_permanent):
-        return _trouble(answer, problems, missing)
+        return _failed_reading(answer, problems, missing)
     if envelope.data is None:
         return Reading(verdict=Verdict.RETRY, reason="GraphQL: neither data nor errors")
     if node is None:
@@ -75,7 +75,7 @@ def read_node(
     return node
 
 
-def _trouble(answer: Answer, problems: list[GraphqlError], missing: Verdict) -> Reading:
+def _failed_reading(answer: Answer, problems: list[GraphqlError], missing: Verdict) -> Reading:
     kinds = {problem.type for problem in problems}
     reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
     if kinds & _LIMITED:

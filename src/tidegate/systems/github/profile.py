@@ -51,11 +51,11 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     if found.login.lower() != state.login:
         if former == str(found.id):
             name = f"org:{found.login}" if state.is_organization else found.login
-            told = f"{state.login} is now called {found.login}: collect {name} from now on"
-            return Reading(verdict=Verdict.GONE, reason=told)
+            reason = f"{state.login} is now called {found.login}: collect {name} from now on"
+            return Reading(verdict=Verdict.GONE, reason=reason)
         # Not the account that was asked for: a proxy or cache mixed up two answers.
-        told = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
-        return Reading(verdict=Verdict.RETRY, reason=told)
+        reason = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
+        return Reading(verdict=Verdict.RETRY, reason=reason)
     if not is_same and not state.full:
         return account_replaced(state.login, former or "", found.id)
     kind = kinds.ORGANIZATION if state.is_organization else kinds.USER

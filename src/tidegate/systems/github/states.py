@@ -18,7 +18,7 @@ from tidegate.systems.github import kinds
 
 _WITHHELD = "withheld:"
 """Prefix of the cursor of a withheld list; no other cursor starts with it."""
-_BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
+_TRUSTED_FOR, _LONGEST_TRUSTED = timedelta(hours=1), timedelta(days=7)
 _MOST_REFUSALS = 8
 """Maximum number of pools in such a cursor."""
 OPTIONS = frozenset({"full", "include", "since", "repos", "exclude", "archived", "forks"})
@@ -333,7 +333,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         last = datetime.fromisoformat(refusal.last_at)
         lasted = last - datetime.fromisoformat(refusal.first_at)
         age = datetime.fromisoformat(state.listed_at) - last
-        return refusal if age < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED) else None
+        return refusal if age < min(max(lasted, _TRUSTED_FOR), _LONGEST_TRUSTED) else None
 
 
 def format_upstream_time(moment: datetime) -> str:

@@ -95,8 +95,8 @@ class RankingRoutes:
         """The routes of rankings."""
         place = "/v1/rankings/{board}"
         return [
-            route("GET", place, self.show_ranking, TAG, is_chatter=True),
-            route("GET", f"{place}/members/{{member:path}}", self.show_ranked_member, TAG, is_chatter=True),
+            route("GET", place, self.show_ranking, TAG, is_high_volume=True),
+            route("GET", f"{place}/members/{{member:path}}", self.show_ranked_member, TAG, is_high_volume=True),
         ]
 
     async def show_ranking(self, board: BoardName, query: RankingQuery) -> RankingPage:

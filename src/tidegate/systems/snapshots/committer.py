@@ -30,7 +30,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.runtime.outage import Outage
-from tidegate.runtime.waiting import occurs, patience
+from tidegate.runtime.waiting import occurs, time_limit
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots import events, store
 from tidegate.systems.snapshots.cache import MARKED_FOR_S, RefreshFailure, RefreshFeed, SnapshotCache, WrittenResult
@@ -251,7 +251,7 @@ class RefreshCommitter:
                 # The breaker is shared with the readers of this process: while it is open, no worker
                 # tries the database either.
                 with self._dependencies.breaker.attempt():
-                    async with patience(self._dependencies.write_within.total_seconds()):
+                    async with time_limit(self._dependencies.write_within.total_seconds()):
                         effects = await self._dependencies.database.transaction(
                             write_all, items, self._dependencies.keeps_history
                         )

@@ -17,7 +17,7 @@ from tidegate.core.errors import DatabaseUnavailable, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import CircuitBreaker
-from tidegate.runtime.waiting import patience
+from tidegate.runtime.waiting import time_limit
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.cache import (
@@ -142,7 +142,7 @@ class SnapshotLookup:
         asking = asyncio.create_task(self._read_copies(lookups), name=f"lookup {len(lookups)} up on the server")
         found: Mapping[SnapshotSubject, CachedSnapshot] = {}
         try:
-            async with patience(_PATIENCE_S):
+            async with time_limit(_PATIENCE_S):
                 found = await asyncio.shield(asking)
         except TimeoutError:
             self._keep(asking)  # its outcome still tells whether the server is available
@@ -172,7 +172,7 @@ class SnapshotLookup:
         try:
             # The time limit is inside the breaker, so that a database that hangs counts as failed.
             with self._sql_breaker.attempt():
-                async with patience(_SQL_WITHIN.total_seconds()):
+                async with time_limit(_SQL_WITHIN.total_seconds()):
                     rows = await self._database.read(store.read_many, [lookup.subject for lookup in lookups])
         except TimeoutError:
             within_s = _SQL_WITHIN.total_seconds()

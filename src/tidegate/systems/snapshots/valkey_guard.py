@@ -20,7 +20,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import CircuitOpen, ServerRefused, TidegateError, Unavailable, ValkeyUnavailable
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.runtime.outage import Outage
-from tidegate.runtime.waiting import end, patience
+from tidegate.runtime.waiting import end, time_limit
 from tidegate.storage.valkey import Unit, Valkey
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class ValkeyGuard:
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], within_s: float) -> T:
         try:
-            async with patience(within_s, heard_at=lambda: self._valkey.queued_until_s):
+            async with time_limit(within_s, heard_at=lambda: self._valkey.queued_until_s):
                 return await work()
         except ServerRefused:
             raise
@@ -121,7 +121,7 @@ class ValkeyGuard:
 
     async def _ping(self) -> bool:
         try:
-            async with patience(_PING_WITHIN_S):
+            async with time_limit(_PING_WITHIN_S):
                 await self._valkey.ping()
         except (TidegateError, TimeoutError):
             return False

@@ -118,11 +118,11 @@ class RoomInstaller:
         # A span and not a time: the server's clock may differ from that of this process.
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
         inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in records.sessions]
-        outcome, told, most = b"", 0, max(len(inside), len(records.over))
+        outcome, sent, most = b"", 0, max(len(inside), len(records.over))
         # At least one part is sent, also for an empty room, since the last part makes the installation effective.
-        while not outcome or told < most:
-            part = slice(told, told + _AT_ONCE)
-            told += _AT_ONCE
+        while not outcome or sent < most:
+            part = slice(sent, sent + _AT_ONCE)
+            sent += _AT_ONCE
             outcome = await scripts.install(
                 self._valkey,
                 rules=_rules(room),
@@ -133,7 +133,7 @@ class RoomInstaller:
                 over=records.over[part],
                 token=paused.token,
                 paused_run=paused.run,
-                is_last=int(told >= most),
+                is_last=int(sent >= most),
                 now_ms=self._database.clock.pinned_ms,
                 **self.keys,
             )

@@ -81,13 +81,13 @@ def measure_pace(moves: Sequence[LineMove], now_ms: int) -> Pace | None:
     steps = [move for move in moves if move.admitted]
     if len(steps) < _LEAST_BATCHES or now_ms <= steps[0].at_ms:
         return None
-    stretches = [steps[-max(_LEAST_BATCHES, math.ceil(len(steps) * share)) :] for share in _SHARES]
+    intervals = [steps[-max(_LEAST_BATCHES, math.ceil(len(steps) * share)) :] for share in _SHARES]
     # Bounds over all periods, so that a change of the speed widens the interval before it moves it.
-    fastest = max(_speed(stretch, now_ms, 1) for stretch in stretches)
-    slowest = min(_speed(stretch, now_ms, 0) for stretch in stretches)
+    fastest = max(_speed(interval, now_ms, 1) for interval in intervals)
+    slowest = min(_speed(interval, now_ms, 0) for interval in intervals)
     # The relative deviation of a random count is the inverse of its root.
-    doubt = min(0.9, 1 / math.sqrt(sum(step.admitted for step in steps[1:])))
-    return Pace(1 / (fastest * (1 + doubt)), 1 / (slowest * (1 - doubt)))
+    uncertainty = min(0.9, 1 / math.sqrt(sum(step.admitted for step in steps[1:])))
+    return Pace(1 / (fastest * (1 + uncertainty)), 1 / (slowest * (1 - uncertainty)))
 
 
 def _speed(steps: Sequence[LineMove], now_ms: int, share_ahead: int) -> float:
@@ -249,8 +249,8 @@ def _joined(reply: list[Any], opens_in_ms: int) -> JoinReply:
         case [b"waiting", place, rank, is_new]:
             ahead = None if rank < 0 else rank
             return InLine(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
-        case [b"claim", told]:
-            return UnverifiedClaim(told)
+        case [b"claim", sql_epoch]:
+            return UnverifiedClaim(sql_epoch)
         case [b"closed"]:
             return LineClosed()
         case _:

@@ -62,7 +62,7 @@ waiting_rooms = Table(
     # NULL in these columns means the default.
     Column("title", exact_text(LONGEST_TITLE)),
     Column("entrance", exact_text(LONGEST_ENTRANCE)),
-    Column("anybody", Boolean),
+    Column("anonymous", Boolean),
     # Bits of the hash puzzle that a browser solves before it joins; NULL: none.
     Column("puzzle_bits", Integer),
     **TABLE_OPTIONS,
@@ -211,7 +211,7 @@ def _columns(plan: RoomPlan) -> dict[str, Any]:
         "log_length": plan.log_length,
         "title": plan.title or None,
         "entrance": plan.entrance,
-        "anybody": plan.anonymous,
+        "anonymous": plan.anonymous,
         "puzzle_bits": plan.puzzle_bits,
     }
 
@@ -234,7 +234,7 @@ def _room(row: Row[*tuple[Any, ...]]) -> Room:
         log_length=found.log_length,
         title=found.title or "",
         entrance=found.entrance,
-        anonymous=bool(found.anybody),
+        anonymous=bool(found.anonymous),
         puzzle_bits=found.puzzle_bits or 0,
     )
     return Room(

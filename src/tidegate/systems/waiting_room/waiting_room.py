@@ -24,7 +24,7 @@ from tidegate.core.errors import (
     ValkeyUnavailable,
 )
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings
-from tidegate.runtime.waiting import patience
+from tidegate.runtime.waiting import time_limit
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import room_store, session_store
@@ -93,7 +93,7 @@ class ReplyDeadline:
         try:
             # `heard_at`: a busy server answers other callers meanwhile, and then this one waits on.
             with self._hanging.attempt():
-                async with patience(within_s, heard_at=lambda: self._heard_at):
+                async with time_limit(within_s, heard_at=lambda: self._heard_at):
                     reply = await step()
         except TimeoutError as error:
             raise ValkeyUnavailable(f"room {self._room!r}: the server did not reply within {within_s:g} s") from error
@@ -371,11 +371,11 @@ class WaitingRoom:
         until_ms = to_ms(self._now() + lasts)
         # Visitors can read their passes. A visitor that knew its drawn place before the start could leave and join
         # again for a better one.
-        told = place if place is None or place >= 0 else -number_of(place)
-        return self._signer.issue(VisitorPass(kind, self.name, self.room.line, user, until_ms, told, admission))
+        shown_place = place if place is None or place >= 0 else -number_of(place)
+        return self._signer.issue(VisitorPass(kind, self.name, self.room.line, user, until_ms, shown_place, admission))
 
-    def _place_of(self, told: int | None) -> int | None:
-        return told if told is None or told >= 0 else drawn_place(self.room.seed, -told)
+    def _place_of(self, shown_place: int | None) -> int | None:
+        return shown_place if shown_place is None or shown_place >= 0 else drawn_place(self.room.seed, -shown_place)
 
     def now_ms(self) -> int:
         """Return the time of this process, by which the validity of passes is decided."""

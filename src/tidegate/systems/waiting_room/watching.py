@@ -156,7 +156,7 @@ class PlaceWatcher(Protocol):
 
     user: str
 
-    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
+    def show(self, standing: Standing, view: LineView, pace: Pace | None) -> None:
         """Show where the visitor stands. Must not raise and must not block."""
         ...
 
@@ -249,10 +249,10 @@ class RoomWatchers:
         opens_in_ms = 0
         for at in range(0, len(watchers), _BATCH):
             part = watchers[at : at + _BATCH]
-            crowd = await self.room.standings([watcher.user for watcher in part])
-            for watcher, standing in zip(part, crowd.standings, strict=True):
-                watcher.show(standing, crowd, self._pace)
-            opens_in_ms = crowd.opens_in_ms
+            view = await self.room.standings([watcher.user for watcher in part])
+            for watcher, standing in zip(part, view.standings, strict=True):
+                watcher.show(standing, view, self._pace)
+            opens_in_ms = view.opens_in_ms
         self._failures = 0
         self._outage.over()
         return opens_in_ms

@@ -37,8 +37,8 @@ class ExportFailed(TidegateError):
     """The files could not be written; no partial file is left."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
-        told, advice = error.strerror or str(error), _ADVICE.get(error.errno or 0, "Repeat the export when it can be")
-        super().__init__(f"{folder}: {told}; no partial file was left. {advice}")
+        cause, advice = error.strerror or str(error), _ADVICE.get(error.errno or 0, "Repeat the export when it can be")
+        super().__init__(f"{folder}: {cause}; no partial file was left. {advice}")
         self.folder = folder
 
 

@@ -148,7 +148,7 @@ class CampaignRoutes:
                 headers={"Location": "The address of the campaign."},
                 problems=(ProblemType.CONFLICT,),
             ),
-            route("GET", place, self.show_campaign, TAG, is_chatter=True),
+            route("GET", place, self.show_campaign, TAG, is_high_volume=True),
             route("PUT", place, self.alter_campaign, TAG),
             route("DELETE", place, self.delete_campaign, TAG, problems=(ProblemType.CONFLICT,)),
             route("POST", f"{place}/start", self.start_campaign, TAG),

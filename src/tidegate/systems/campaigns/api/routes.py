@@ -133,7 +133,7 @@ class EntryRoutes:
                     ),
                 },
                 problems=(ProblemType.TOO_MANY,),
-                is_chatter=True,
+                is_high_volume=True,
                 headers={"Location": "The URL of the result."},
                 sent={KEY_HEADER: "Repeating a key returns the same answer and enters once."},
             ),
@@ -148,7 +148,7 @@ class EntryRoutes:
                 event=Result,
                 event_name="result",
             ),
-            route("GET", entry, self.show_entry, TAG, is_chatter=True),
+            route("GET", entry, self.show_entry, TAG, is_high_volume=True),
         ]
 
     def close(self) -> None:

@@ -137,7 +137,7 @@ def _cells(one: TaskReport, now: datetime) -> list[str | Text]:
 
     job = one.task
     moment = job.completed_at or job.not_before or job.started_at or job.created_at
-    worked = ", ".join(_told(each) for each in one.executions)
+    worked = ", ".join(_execution_text(each) for each in one.executions)
     kind = job.kind if job.page == FIRST_PAGE else f"{job.kind} {job.page}"
     return [
         str(job.id),
@@ -150,7 +150,7 @@ def _cells(one: TaskReport, now: datetime) -> list[str | Text]:
     ]
 
 
-def _told(execution: Execution) -> str:
+def _execution_text(execution: Execution) -> str:
     """The identity of an execution, its outcome, and the reason if it did not end the task."""
     from tidegate.systems.crawl.identity_records import credential_of
 

@@ -198,14 +198,14 @@ _LINE_EVERY_S = 5.0
 _LOOK_AGAIN_S = 1.0
 _LEAST_PAUSE_S, _SHARE_OF_TIME = 0.05, 0.1
 """Maximum share of time for reading progress, since a crawl may end hundreds of tasks per second."""
-_TOLD_HERE = ("crawl.robots_unreadable",)
+_REPORTED_HERE = ("crawl.robots_unreadable",)
 """Log events that are suppressed, because the command reports them itself with advice."""
 
 
 async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions, *, quiet: bool) -> CrawlSummary:
     """Crawl with the workers of this process; workers of other processes take part."""
     began, console = monotonic(), Console(stderr=True, highlight=False)
-    configure_log(settings.log, told=_TOLD_HERE)
+    configure_log(settings.log, reported=_REPORTED_HERE)
     async with open_crawl(settings) as crawl:
         run_id, note = await _begin(crawl, name, options)
         with _Board(console, quiet=quiet) as board:
@@ -233,10 +233,10 @@ async def _begin(crawl: OpenCrawl, name: str, options: CrawlOptions) -> tuple[in
 def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
     """The message about a resumed run, with a warning if its options differ from the requested ones."""
     others = sorted(key for key in {*run.options, *asked} if run.options.get(key) != asked.get(key))
-    told = f"resuming run {run.id}"
+    text = f"resuming run {run.id}"
     if others:
-        told += f", which started with another {', '.join(others)}; after its end, the same command uses yours"
-    return told
+        text += f", which started with another {', '.join(others)}; after its end, the same command uses yours"
+    return text
 
 
 async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
@@ -259,12 +259,12 @@ class _Board:
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
         columns = (
-            *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}")),
+            *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")),
             TimeElapsedColumn(),
         )
         self._console, self._quiet, self._live = console, quiet, console.is_terminal and not quiet
         self._progress = Progress(*columns, console=console, transient=True, disable=not self._live)
-        self._task = self._progress.add_task("crawl", told="")
+        self._task = self._progress.add_task("crawl", text="")
         self._line, self._told_at, self._wait = "", monotonic(), ""
 
     def __enter__(self) -> "_Board":
@@ -277,16 +277,16 @@ class _Board:
     def show(self, run: Run, wait: str | None) -> None:
         """Show the state of the run, and why it waits."""
         failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
-        told = f"{number(run.ended_jobs)} of {counted(run.total_jobs, 'task')}, {counted(run.calls, 'call')}{failed}"
+        text = f"{number(run.ended_jobs)} of {counted(run.total_jobs, 'task')}, {counted(run.calls, 'call')}{failed}"
         self._progress.update(
-            self._task, description=str(run.status), total=run.total_jobs, completed=run.ended_jobs, told=told
+            self._task, description=str(run.status), total=run.total_jobs, completed=run.ended_jobs, text=text
         )
         if self._quiet:
             return
         if wait and wait != self._wait:
             self._wait = wait
             self.note(wait)
-        line = f"{run.status}: {told}"
+        line = f"{run.status}: {text}"
         if not self._live and line != self._line and monotonic() - self._told_at >= _LINE_EVERY_S:
             self._line, self._told_at = line, monotonic()
             self.say(line)

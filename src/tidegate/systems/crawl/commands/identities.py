@@ -126,9 +126,9 @@ def _tell(identities: list[Identity], *, as_json: bool) -> None:
 
 
 def _standing(one: Identity, now: datetime) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     for health in one.health:
         rests = health.resting_until is not None and health.resting_until > now
         until = f", rests until {clock(health.resting_until, now)}" if rests and health.resting_until else ""
-        told.append(f"{health.host}: {health.score:.0%}, {counted(health.refusals, 'refusal')}{until}")
-    return told
+        lines.append(f"{health.host}: {health.score:.0%}, {counted(health.refusals, 'refusal')}{until}")
+    return lines

@@ -50,8 +50,8 @@ def products(
         return
     table, now = Table("product", "shop", "name", "price", "changed", box=None, pad_edge=False), datetime.now(UTC)
     for one in page.products:
-        told = "gone since " + clock(one.gone_at, now) if one.gone_at else clock(one.changed_at, now)
-        table.add_row(escape(one.place), escape(one.shop_id), *(escape(text) for text in _offer(one)), told)
+        state = "gone since " + clock(one.gone_at, now) if one.gone_at else clock(one.changed_at, now)
+        table.add_row(escape(one.place), escape(one.shop_id), *(escape(text) for text in _offer(one)), state)
     print_table(table)
     if page.next_after is not None:
         typer.echo(f"More: tidegate crawl products --after {page.next_after}")

@@ -138,12 +138,12 @@ class Contributors:
         return sorted(named, key=lambda each: (-each[1], each[0].casefold(), each[0]))[:most]
 
 
-def times_taken(tx: Transaction, known: CountedRepositories, whose: ColumnElement[bool]) -> Mapping[str, list[int]]:
+def times_taken(tx: Transaction, known: CountedRepositories, condition: ColumnElement[bool]) -> Mapping[str, list[int]]:
     """Durations of closed issues and merged pull requests in seconds, by activity."""
     found = select(_item.owner, _item.resource, _item.activity, _item.took_s)
     those = (_item.activity.in_((Activity.ISSUE, Activity.PULL_REQUEST)), _item.took_s.is_not(None))
     took: defaultdict[str, list[int]] = defaultdict(list)
-    for owner, resource, activity, seconds in tx.execute(found.where(whose, *those)):
+    for owner, resource, activity, seconds in tx.execute(found.where(condition, *those)):
         if known.counts(owner, resource, activity):
             took[activity].append(seconds)
     return took

@@ -176,9 +176,9 @@ def _in_repositories(tx: Transaction, user_id: str, known: CountedRepositories, 
 
 def activity_of_user(tx: Transaction, account_id: int, today: int) -> ByUser:
     """The activity of an account, as of a day. Later days, caused by wrong clocks, are not active."""
-    whose = _item.author_id == account_id
+    condition = _item.author_id == account_id
     columns = (_item.owner, _item.resource, _item.activity, _item.state, _item.day)
-    grouped = select(*columns, func.count()).where(whose, _item.activity.is_not(None)).group_by(*columns)
+    grouped = select(*columns, func.count()).where(condition, _item.activity.is_not(None)).group_by(*columns)
     rows = tx.execute(grouped).all()
     known = CountedRepositories.of(tx, {row[0] for row in rows})
     counts: Counter[tuple[str, str | None]] = Counter()
@@ -196,7 +196,7 @@ def activity_of_user(tx: Transaction, account_id: int, today: int) -> ByUser:
             contributions[day] += count
         if activity == Activity.COMMIT:
             commits[day] += count
-    took = times_taken(tx, known, whose)
+    took = times_taken(tx, known, condition)
     return ByUser(
         commits=counts[Activity.COMMIT, None],
         issues=issues(counts, took),

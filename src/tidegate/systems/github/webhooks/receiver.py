@@ -136,13 +136,13 @@ class Webhooks:
             raise InvalidArgument("X-GitHub-Delivery", delivery_id[:100], "must be the id of a delivery")
         if event not in payloads.EVENTS:
             return Receipt(delivery_id, DeliveryOutcome.PONG if event == "ping" else DeliveryOutcome.IGNORED)
-        told = payloads.read(event, body)
+        payload = payloads.read(event, body)
         delivery = WebhookDelivery(
             id=delivery_id,
             event=event,
-            action=told.action,
-            repository=told.repository.full_name,
-            repository_id=told.repository.id,
+            action=payload.action,
+            repository=payload.repository.full_name,
+            repository_id=payload.repository.id,
             # Compressed outside of the transaction, which other deliveries wait for.
             body=await _compressed(body),
         )
@@ -198,8 +198,8 @@ class Webhooks:
     async def _situation(self, kind: str, body: bytes) -> DeliveryContext:
         repository = None
         if kind == "repository":
-            told = payloads.read(kind, body)
-            repository = await self._documents.get(kinds.REPOSITORY, str(told.repository.id))
+            payload = payloads.read(kind, body)
+            repository = await self._documents.get(kinds.REPOSITORY, str(payload.repository.id))
         return DeliveryContext(await self._database.read(deliveries.latest_run), repository)
 
     async def close(self) -> None:
@@ -259,7 +259,7 @@ class WebhookRoutes:
                 TAG,
                 status=202,
                 is_open=True,
-                is_chatter=True,
+                is_high_volume=True,
                 largest_body=largest,
                 problems=problems,
                 sent=_HEADERS,

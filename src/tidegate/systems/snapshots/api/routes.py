@@ -146,7 +146,7 @@ class SnapshotRoutes:
                     )
                 },
                 problems=problems,
-                is_chatter=True,
+                is_high_volume=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},
             ),
             route(

@@ -145,7 +145,7 @@ class PlaceRoutes:
         place, refused = "/v1/rooms/{room}/place", (ProblemType.PASS_REFUSED,)
         inside = (ProblemType.PASS_REFUSED, ProblemType.NOT_ACTIVE)
         return [
-            route("GET", place, self.show_place, TAG, problems=refused, is_open=True, is_chatter=True, sent=SENT),
+            route("GET", place, self.show_place, TAG, problems=refused, is_open=True, is_high_volume=True, sent=SENT),
             route(
                 "GET",
                 f"{place}/events",
@@ -155,7 +155,7 @@ class PlaceRoutes:
                 also={204: FurtherAnswer("The client has received the last event; there is nothing more to come.")},
                 problems=(ProblemType.PASS_REFUSED, ProblemType.TOO_MANY),
                 is_open=True,
-                is_chatter=True,
+                is_high_volume=True,
                 sent=SENT,
                 event=RoomPlace,
             ),
@@ -167,7 +167,7 @@ class PlaceRoutes:
                 TAG,
                 problems=inside,
                 is_open=True,
-                is_chatter=True,
+                is_high_volume=True,
                 sent=SENT,
             ),
             route("GET", "/v1/rooms/{room}/draw", self.show_draw, TAG, problems=refused, is_open=True, sent=SENT),

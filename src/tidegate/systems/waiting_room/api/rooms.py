@@ -249,7 +249,7 @@ class RoomRoutes:
                 headers={"Location": "The address of the room."},
                 problems=conflict,
             ),
-            route("GET", place, self.show_room, TAG, is_chatter=True),
+            route("GET", place, self.show_room, TAG, is_high_volume=True),
             route("PATCH", place, self.amend_room, TAG),
             route("PUT", place, self.alter_room, TAG),
             route("DELETE", place, self.delete_room, TAG, problems=conflict),
@@ -257,7 +257,12 @@ class RoomRoutes:
             route("POST", f"{place}/close", self.close_room, TAG),
             route("POST", f"{place}/admissions", self.admit_users, TAG),
             route(
-                "POST", f"{place}/entries", self.bring_user, TAG, problems=(ProblemType.ROOM_CLOSED,), is_chatter=True
+                "POST",
+                f"{place}/entries",
+                self.bring_user,
+                TAG,
+                problems=(ProblemType.ROOM_CLOSED,),
+                is_high_volume=True,
             ),
             route(
                 "POST",
@@ -266,7 +271,7 @@ class RoomRoutes:
                 TAG,
                 problems=(ProblemType.NOT_ACTIVE, ProblemType.PASS_REFUSED),
                 role=Role.READ,  # it only reads; it is a POST because a pass must not be part of a URL
-                is_chatter=True,
+                is_high_volume=True,
                 sent=SENT,
             ),
         ]

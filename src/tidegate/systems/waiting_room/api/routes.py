@@ -26,8 +26,7 @@ from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Api
 from tidegate.systems.waiting_room import InLine as Waiting
-from tidegate.systems.waiting_room import Inside, NotPresent, Pace, Standing, WaitingRoom, WaitingRooms
-from tidegate.systems.waiting_room import LineView as Crowd
+from tidegate.systems.waiting_room import Inside, LineView, NotPresent, Pace, Standing, WaitingRoom, WaitingRooms
 from tidegate.systems.waiting_room import VisitorPass as Pass
 from tidegate.systems.waiting_room import VisitorStatus as Answer
 from tidegate.systems.waiting_room.api.fast_place import PREFIX, FastPlace
@@ -64,19 +63,19 @@ class PlaceStream:
         self.sent_at = time.monotonic()
         """When something was last sent, or when there was last nothing to send."""
 
-    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+    def show(self, standing: Standing, view: LineView, pace: Pace | None) -> None:
         """See `Watcher`."""
         if self._is_over:
             return
         # A pass that was made but not sent yet must not be lost if this call makes none.
         self._token = self._new_pass(standing) or self._token
-        seen = self._digest(standing, crowd, pace)
+        seen = self._digest(standing, view, pace)
         if seen == self._seen and self._token is None:
             return
         self._seen, self._number = seen, self._number + 1
         self._is_over = isinstance(standing, (Inside, NotPresent))
         # A pass that was not sent yet is kept for the event that replaces the unsent one.
-        place = place_of(self._room, Answer(self.user, standing, self._token, crowd.waiting), pace)
+        place = place_of(self._room, Answer(self.user, standing, self._token, view.waiting), pace)
         name = ENDED if self._is_over else str(self._number)
         self._latest = b"id: %b\nevent: place\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(place))
         self._offer()
@@ -112,16 +111,16 @@ class PlaceStream:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def _digest(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> object:
+    def _digest(self, standing: Standing, view: LineView, pace: Pace | None) -> object:
         """The part of the state that is worth an event when it changes."""
         if not isinstance(standing, Waiting):
             return type(standing)
         if standing.ahead is not None:
-            return standing.ahead, crowd.waiting, pace, self._room.room.is_paused
+            return standing.ahead, view.waiting, pace, self._room.room.is_paused
         starts_ms = self._room.now_ms() + standing.opens_in_ms
         if abs(starts_ms - self._starts_ms) > _LATER_MS:
             self._starts_ms = starts_ms
-        return self._starts_ms, crowd.waiting
+        return self._starts_ms, view.waiting
 
     def _new_pass(self, standing: Standing) -> str | None:
         """A new pass if the kind changed, or half of the previous pass's time is over; None otherwise."""
@@ -198,7 +197,7 @@ class PlaceStreams:
                 silent_s = time.monotonic() - stream.sent_at
                 # A clogged connection gets no comment, which would only fill its buffer. If it
                 # stays clogged, it is aborted.
-                if silent_s >= HEARTBEAT_S and (connection is None or not connection.is_clogged):
+                if silent_s >= HEARTBEAT_S and (connection is None or not connection.is_backlogged):
                     stream.beat()
                 elif silent_s >= _PATIENCE_S and connection is not None:
                     connection.abort()
@@ -232,7 +231,7 @@ async def _write(stream: PlaceStream, connection: Connection, receive: Receive) 
 
     def offer() -> None:
         # A clogged connection calls `offer` again when it is writable. Until then, newer states replace the unsent one.
-        if not connection.is_clogged and (latest := stream.take()) is not None:
+        if not connection.is_backlogged and (latest := stream.take()) is not None:
             connection.write(latest)
 
     connection.begin(offer)

@@ -48,7 +48,7 @@ def upgrade() -> None:
         sa.Column("changed_at", UtcDateTime, nullable=False),
         sa.Column("title", exact_text(200)),
         sa.Column("entrance", exact_text(500)),
-        sa.Column("anybody", sa.Boolean),
+        sa.Column("anonymous", sa.Boolean),
         sa.Column("puzzle_bits", sa.Integer),
         sa.PrimaryKeyConstraint("name", name="pk_waiting_rooms"),
         options=TABLE_OPTIONS,

@@ -122,10 +122,18 @@ class PageRoutes:
         """The routes of the page and its files."""
         page = "/rooms/{room}"
         return [
-            route("GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_chatter=True),
+            route(
+                "GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_high_volume=True
+            ),
             route("POST", page, self.act_on_page, TAG, media_types=(_HTML,), is_open=True, is_page=True),
             route(
-                "GET", f"/rooms/{FOLDER}/{{file}}", self.show_asset, TAG, is_open=True, is_page=True, is_chatter=True
+                "GET",
+                f"/rooms/{FOLDER}/{{file}}",
+                self.show_asset,
+                TAG,
+                is_open=True,
+                is_page=True,
+                is_high_volume=True,
             ),
         ]
 
@@ -240,7 +248,7 @@ class PageRoutes:
         page_state.forget(response, request, room.name)
         return response
 
-    async def _crowd(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
+    async def _line_view(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
         """Read the line and the visitor's standing. Visitors inside are found in SQL while the line is unavailable."""
         try:
             return await room.standings([] if shown is None else [shown.user])
@@ -254,8 +262,8 @@ class PageRoutes:
     async def _read_view(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> PageView:
         """Read what the page shows: the place of the visitor, the line and the estimated wait."""
         shown, is_good = _read(room, token)
-        crowd = await self._crowd(room, token, shown if is_good else None)
-        standing = crowd.standings[0] if crowd.standings else NotPresent()
+        view = await self._line_view(room, token, shown if is_good else None)
+        standing = view.standings[0] if view.standings else NotPresent()
         # A valid pass and no place: the server lost the visitor. A HEAD request must not change
         # anything, so it does not join.
         if may_join and isinstance(standing, NotPresent) and shown is not None and is_good and shown.kind == "waiting":
@@ -270,8 +278,8 @@ class PageRoutes:
             shown=shown,
             is_good=is_good,
             standing=standing,
-            waiting=crowd.waiting,
-            opens_in_ms=crowd.opens_in_ms,
+            waiting=view.waiting,
+            opens_in_ms=view.opens_in_ms,
             estimate=estimate,
             token=None if answer is None else answer.token,
         )
