@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.deployment import Servers, Site, open_site
-from chaos.fleet import Nursery
+from chaos.fleet import ForkServerClient
 from chaos.servers import LosableValkey
 
 from bench.figures import Figure, Section
@@ -22,13 +22,13 @@ async def measure() -> Section:
     """A generated world of the usual variety: most repositories small, a few large, some odd."""
     config = SimulatorConfig(world=WorldShape(users=USERS, operators=4))
     with (
-        Nursery() as nursery,
+        ForkServerClient() as fork_server,
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
         LosableValkey() as valkey,
     ):
         servers = Servers(valkey_url=valkey.url)
         async with open_site(
-            nursery, Path(folder), servers, config, settings={}, limits=LIMITS, include=CONVERSATIONS
+            fork_server, Path(folder), servers, config, settings={}, limits=LIMITS, include=CONVERSATIONS
         ) as site:
             await site.working()
             await _collect(site)

@@ -54,7 +54,7 @@ class Stopwatch:
 
 
 @dataclass
-class Ground:
+class Environment:
     """Campaigns, and who works on them in this process."""
 
     valkey: Valkey
@@ -79,19 +79,19 @@ async def measure() -> Section:
     stopwatch = Stopwatch()
     figures: list[Figure] = []
     for name, title in DATABASES.items():
-        async with _ground(name, stopwatch) as ground:
+        async with _environment(name, stopwatch) as environment:
             if name == "sqlite":
-                figures += await _door(ground)
-            figures.append(await _through(ground, title))
+                figures += await _door(environment)
+            figures.append(await _through(environment, title))
             if name == "sqlite":
-                figures += await _from_zero(ground, stopwatch)
-                figures += await _quiet(ground)
+                figures += await _from_zero(environment, stopwatch)
+                figures += await _quiet(environment)
     note = "Door and consumers in one process, the Valkey server in another; append-only file as embedded."
     return Section("Campaigns", figures, note)
 
 
 @asynccontextmanager
-async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]:
+async def _environment(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Environment]:
     with tcp_server() as url, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         async with (
             migrated_database(name, Path(folder)) as database_url,
@@ -103,7 +103,7 @@ async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]
             context = ConsumerContext(
                 valkey, database, "bench", kinds, settings, on_decided=campaigns.result_feed.decided
             )
-            yield Ground(valkey, database, campaigns, CampaignWorker(context, campaigns.installer))
+            yield Environment(valkey, database, campaigns, CampaignWorker(context, campaigns.installer))
             await campaigns.close()
 
 
@@ -116,13 +116,13 @@ async def _enter_all(campaigns: Campaigns, campaign: str) -> None:
     await asyncio.gather(*(call(caller) for caller in range(CALLERS)))
 
 
-async def _door(ground: Ground) -> list[Figure]:
-    await ground.open("door")
+async def _door(environment: Environment) -> list[Figure]:
+    await environment.open("door")
     began, cpu_s = time.perf_counter(), _cpu_s()
-    await _enter_all(ground.campaigns, "door")
+    await _enter_all(environment.campaigns, "door")
     rate, cost_us = ENTRIES / (time.perf_counter() - began), (_cpu_s() - cpu_s) / ENTRIES * 1e6
-    await ground.campaigns.stop("door")
-    await ground.valkey.execute("FLUSHALL")  # nobody shall work on these
+    await environment.campaigns.stop("door")
+    await environment.valkey.execute("FLUSHALL")  # nobody shall work on these
     door = f"entries accepted, not decided, {CALLERS} callers in one process"
     return [
         Figure(door, f"{rate:,.0f}/s", f"≥ {DOOR_PER_S:,}/s", rate >= DOOR_PER_S),
@@ -130,35 +130,35 @@ async def _door(ground: Ground) -> list[Figure]:
     ]
 
 
-async def _through(ground: Ground, title: str) -> Figure:
+async def _through(environment: Environment, title: str) -> Figure:
     """From the first entry until the last one is decided, and nothing is in line."""
-    await ground.open("through")
-    async with ground.working():
+    await environment.open("through")
+    async with environment.working():
         began = time.perf_counter()
-        await _enter_all(ground.campaigns, "through")
-        while (await ground.campaigns.status("through")).depth:
+        await _enter_all(environment.campaigns, "through")
+        while (await environment.campaigns.status("through")).depth:
             await asyncio.sleep(0.005)
         rate = ENTRIES / (time.perf_counter() - began)
-    assert (await ground.campaigns.get("through")).issued == ENTRIES
+    assert (await environment.campaigns.get("through")).issued == ENTRIES
     return Figure(
         f"{ENTRIES:,} entries accepted and decided in {title}", f"{rate:,.0f}/s", f"≥ {THROUGH_PER_S:,}/s",
         rate >= THROUGH_PER_S,
     )  # fmt: skip
 
 
-async def _from_zero(ground: Ground, stopwatch: Stopwatch) -> list[Figure]:
+async def _from_zero(environment: Environment, stopwatch: Stopwatch) -> list[Figure]:
     """From the call of `enter` to the kind, of campaigns that nobody serves."""
     names = [f"zero-{n}" for n in range(FROM_ZERO)]
     for name in names:
-        await ground.open(name, stopwatch.kind, total=1)
+        await environment.open(name, stopwatch.kind, total=1)
     took_ms: list[float] = []
-    async with ground.working():
+    async with environment.working():
         await asyncio.sleep(0.2)  # until it listens
         for name in names:
             began = time.perf_counter()
-            async with ground.campaigns.watch(name, "ann") as watch:
-                await ground.campaigns.enter(name, "ann")
-                while not (await ground.campaigns.result(name, "ann")).is_final:
+            async with environment.campaigns.watch(name, "ann") as watch:
+                await environment.campaigns.enter(name, "ann")
+                while not (await environment.campaigns.result(name, "ann")).is_final:
                     await watch.wait(5)
             took_ms.append((stopwatch.asked[name] - began) * 1000)
     took_ms.sort()
@@ -169,19 +169,19 @@ async def _from_zero(ground: Ground, stopwatch: Stopwatch) -> list[Figure]:
     ]
 
 
-async def _quiet(ground: Ground) -> list[Figure]:
+async def _quiet(environment: Environment) -> list[Figure]:
     """Open, and without entries; each has had one, so that the server knows it."""
-    await ground.database.transaction(_create_many)
+    await environment.database.transaction(_create_many)
     for n in range(QUIET):
-        await ground.campaigns.installer.install(f"quiet-{n}")
+        await environment.campaigns.installer.install(f"quiet-{n}")
     before = asyncio.all_tasks()
-    async with ground.working():
+    async with environment.working():
         await asyncio.sleep(2)
         tasks = len(asyncio.all_tasks() - before)
-        commands, cpu_s = await _commands(ground.valkey), _cpu_s()
+        commands, cpu_s = await _commands(environment.valkey), _cpu_s()
         await asyncio.sleep(QUIET_S)
-        commands, cpu_s = await _commands(ground.valkey) - commands - 1, _cpu_s() - cpu_s
-        pools = len(ground.manager.pools)
+        commands, cpu_s = await _commands(environment.valkey) - commands - 1, _cpu_s() - cpu_s
+        pools = len(environment.manager.pools)
     share, per_5_s = cpu_s / QUIET_S * 100, commands / QUIET_S * 5
     return [
         Figure(f"{QUIET:,} quiet campaigns: consumers", str(pools), "0", pools == 0),

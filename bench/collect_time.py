@@ -7,7 +7,7 @@ import time
 
 from bench.figures import Figure, Section
 from bench.github_peers import TIDEGATE, installed_collectors, name_of, prepare_collector
-from tidegate_simulators.github import Manners
+from tidegate_simulators.github import Behaviour
 
 LATENCIES_MS, ROUNDS = (5, 100), 3
 FIRST_S, AGAIN_S = 2.5, 1.0
@@ -20,7 +20,7 @@ async def measure() -> Section:
     for latency_ms in LATENCIES_MS:
         for _ in range(ROUNDS):
             for name in installed_collectors():
-                async with prepare_collector(name, manners=Manners(latency_ms=latency_ms)) as collector:
+                async with prepare_collector(name, behaviour=Behaviour(latency_ms=latency_ms)) as collector:
                     for run in ("first run", "again, nothing changed"):
                         began = time.monotonic()
                         ended = await collector.run()

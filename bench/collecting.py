@@ -24,7 +24,7 @@ from pathlib import Path
 import uvloop
 
 from bench.figures import Figure, Section
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 REPOSITORIES, TURNS = 20, 3
 LATENCIES_MS = (5, 100)
@@ -92,7 +92,7 @@ async def open_github(*, latency_ms: float = min(LATENCIES_MS)) -> AsyncGenerato
     config = SimulatorConfig(
         world=WorldShape(users=REPOSITORIES, repositories=1, operators=1, quirks=False),
         limits=LimitSettings(quota=100_000, points_per_minute=1_000_000, cpu_s_per_minute=1_000_000),
-        manners=Manners(latency_ms=latency_ms),
+        behaviour=Behaviour(latency_ms=latency_ms),
     )
     async with GithubSimulator(config) as github:
         github.world.warm()

@@ -145,7 +145,9 @@ async def measure_on(name: SqlName, jobs: int) -> Costs | None:
 async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> Costs:
     async with open_context(settings) as parts:
         source, ended = NoNetwork(jobs), asyncio.Event()
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        environment = CollectDependencies(
+            parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
+        )
 
         async def register() -> None:
             await parts.gate.register("token", pool="pool", limits=LIMITS)
@@ -155,7 +157,7 @@ async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> C
             ended.set()
 
         collector = Collector(
-            ground, [source], caller=source, secrets=source, register_credentials=register, finalizers=[note_end]
+            environment, [source], caller=source, secrets=source, register_credentials=register, finalizers=[note_end]
         )
         process = build_process(
             parts,

@@ -24,9 +24,9 @@ from bench.figures import Figure, Section
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database
 from tidegate_simulators.github import (
+    Behaviour,
     GithubSimulator,
     LimitSettings,
-    Manners,
     Report,
     SimulatorConfig,
     Sizes,
@@ -213,8 +213,8 @@ async def _measured(name: str) -> dict[str, Ended]:
     limits = LimitSettings(quota=QUOTA, window_s=WINDOW_S)
     async with prepare_collector(name, limits=limits) as it:
         ended["quota"] = await it.run()
-    manners = Manners(error_pause_s=0, hang_s=0, drip_s=0, faults=parse_faults(FAULTS))
-    async with prepare_collector(name, manners=manners) as it:
+    behaviour = Behaviour(error_pause_s=0, hang_s=0, drip_s=0, faults=parse_faults(FAULTS))
+    async with prepare_collector(name, behaviour=behaviour) as it:
         ended["faults"] = await it.run()
     async with prepare_collector(name) as it:
         await it.run(kill_after=ended["all at once"].spent // 2)
@@ -232,10 +232,10 @@ async def _measured(name: str) -> dict[str, Ended]:
 
 @asynccontextmanager
 async def prepare_collector(
-    name: str, limits: LimitSettings | None = None, manners: Manners | None = None
+    name: str, limits: LimitSettings | None = None, behaviour: Behaviour | None = None
 ) -> AsyncGenerator[Collector]:
     """A collector with an empty folder and a simulator of its own."""
-    config = SimulatorConfig(world=SHAPE, limits=limits or LimitSettings(), manners=manners or Manners())
+    config = SimulatorConfig(world=SHAPE, limits=limits or LimitSettings(), behaviour=behaviour or Behaviour())
     async with GithubSimulator(config) as github:
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
             yield Collector(name, Path(folder), github)

@@ -75,12 +75,14 @@ async def _work(folder: Path) -> list[Sample]:
     """Do all the jobs, and look now and then."""
     async with open_context(Settings(data_dir=folder)) as parts:
         source = NoNetwork(JOBS)
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        environment = CollectDependencies(
+            parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
+        )
 
         async def register() -> None:
             await parts.gate.register("token", pool="pool", limits=LIMITS)
 
-        collector = Collector(ground, [source], caller=source, secrets=source, register_credentials=register)
+        collector = Collector(environment, [source], caller=source, secrets=source, register_credentials=register)
         process = build_process(
             parts,
             handlers=collector.handlers,

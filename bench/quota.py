@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from chaos.deployment import Servers, open_site
-from chaos.fleet import Nursery
+from chaos.fleet import ForkServerClient
 from chaos.servers import LosableValkey
 
 from bench.figures import Figure, Section
-from tidegate_simulators.github import LimitSettings, Manners, Report, SimulatorConfig, Sizes, WindowUse, WorldShape
+from tidegate_simulators.github import Behaviour, LimitSettings, Report, SimulatorConfig, Sizes, WindowUse, WorldShape
 
 QUOTA, FLOOR, WINDOW_S = 300, 30, 4
 WINDOWS = 6
@@ -36,9 +36,9 @@ LIMITS = {
 
 async def measure() -> Section:
     figures: list[Figure] = []
-    with Nursery() as nursery:
+    with ForkServerClient() as fork_server:
         for tokens in (1, 2):
-            figures += _figures(tokens, await _collect(nursery, tokens))
+            figures += _figures(tokens, await _collect(fork_server, tokens))
     return Section(
         "Quota",
         figures,
@@ -46,7 +46,7 @@ async def measure() -> Section:
     )
 
 
-async def _collect(nursery: Nursery, tokens: int) -> Report:
+async def _collect(fork_server: ForkServerClient, tokens: int) -> Report:
     """Enough work for some windows of each token, done by one worker."""
     calls_per_user = 3 + 3 * REPOSITORIES
     users = -(-(WINDOWS + 1) * tokens * (QUOTA - FLOOR) // calls_per_user)
@@ -61,10 +61,10 @@ async def _collect(nursery: Nursery, tokens: int) -> Report:
     limits = LimitSettings(
         quota=QUOTA, window_s=WINDOW_S, points_per_minute=1_000_000, cpu_s_per_minute=1_000_000, at_once=100
     )
-    config = SimulatorConfig(world=shape, limits=limits, manners=Manners(latency_ms=LATENCY_MS))
+    config = SimulatorConfig(world=shape, limits=limits, behaviour=Behaviour(latency_ms=LATENCY_MS))
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, LosableValkey() as valkey:
         servers = Servers(valkey_url=valkey.url)
-        async with open_site(nursery, Path(folder), servers, config, settings={}, limits=LIMITS) as site:
+        async with open_site(fork_server, Path(folder), servers, config, settings={}, limits=LIMITS) as site:
             await site.working()
             run_ids = await site.begin(*site.logins)
             await site.until_over(run_ids, within_s=300)

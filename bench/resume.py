@@ -18,7 +18,7 @@ from pathlib import Path
 from chaos.github import WatchedGithub
 
 from bench.figures import Figure, Section
-from tidegate_simulators.github import KINDS, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import KINDS, Behaviour, LimitSettings, SimulatorConfig, WorldShape
 
 USERS, LATENCY_MS = 6, 50
 KILLED_AT = 0.5
@@ -30,7 +30,7 @@ async def measure() -> Section:
     config = SimulatorConfig(
         world=WorldShape(users=USERS),
         limits=LimitSettings(quota=100_000, points_per_minute=1_000_000, cpu_s_per_minute=1_000_000),
-        manners=Manners(latency_ms=LATENCY_MS),
+        behaviour=Behaviour(latency_ms=LATENCY_MS),
     )
     async with WatchedGithub(config) as github:
         needed = github.perfect_calls(None, KINDS).total

@@ -12,7 +12,7 @@ import msgspec
 import uvloop
 
 from chaos.campaign import Backend, Plan, conduct
-from chaos.fleet import Nursery
+from chaos.fleet import ForkServerClient
 from chaos.outcome import Outcome
 from tidegate.core.telemetry.logs import configure_logs
 
@@ -23,7 +23,7 @@ def main() -> int:
     configure_logs("console", "error")
     backends = list(Backend) if options.database == "both" else [Backend(options.database)]
     outcomes: list[Outcome] = []
-    with Nursery() as nursery:
+    with ForkServerClient() as fork_server:
         for backend in backends:
             plan = Plan(
                 backend=backend,
@@ -38,7 +38,7 @@ def main() -> int:
                 print(f"{backend}, seed {plan.seed}, at least {plan.documents:,} documents", flush=True)
             with tempfile.TemporaryDirectory(prefix="tidegate-chaos-", dir="/tmp") as folder:
                 outcomes.append(
-                    uvloop.run(conduct(plan, nursery, Path(folder), _keep_quiet if options.json else _tell))
+                    uvloop.run(conduct(plan, fork_server, Path(folder), _keep_quiet if options.json else _tell))
                 )
             if not options.json:
                 print(f"\n{outcomes[-1].table()}\n", flush=True)

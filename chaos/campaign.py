@@ -16,13 +16,13 @@ from tests.servers.sql import sql_server
 
 from chaos.comparison import documents_of
 from chaos.deployment import Servers, Site, open_site
-from chaos.fleet import Nursery
+from chaos.fleet import ForkServerClient
 from chaos.outcome import Outcome, examine
 from chaos.servers import LosableValkey
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.runtime.waiting import end
 from tidegate.systems.github import CONVERSATIONS
-from tidegate_simulators.github import KINDS, GithubSimulator, Manners, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import KINDS, Behaviour, GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 _OPERATORS, _AT_ONCE = 2, 12
 _REPOSITORIES, _EVENTS = 30, 130
@@ -169,13 +169,13 @@ class Losses:
         return what
 
 
-async def conduct(plan: Plan, nursery: Nursery, folder: Path, tell: Tell) -> Outcome:
+async def conduct(plan: Plan, fork_server: ForkServerClient, folder: Path, tell: Tell) -> Outcome:
     """A whole campaign, on servers of its own."""
     world = _world(plan)
     with LosableValkey(keeps=True) as valkey:
         async with _database(plan.backend, valkey, folder) as (servers, losses):
             opening = open_site(
-                nursery,
+                fork_server,
                 folder,
                 servers,
                 _config(plan, world),
@@ -201,7 +201,7 @@ def _world(plan: Plan) -> WorldShape:
 
 def _config(plan: Plan, world: WorldShape) -> SimulatorConfig:
     """Limits as GitHub has them, and answers as slow as the plan wants."""
-    return SimulatorConfig(world=world, manners=Manners(latency_ms=_LATENCY_MS * plan.minutes))
+    return SimulatorConfig(world=world, behaviour=Behaviour(latency_ms=_LATENCY_MS * plan.minutes))
 
 
 @asynccontextmanager

@@ -26,9 +26,9 @@ from tests.servers.migrated import migrated_database
 from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlName
 
-from chaos import crawl_audit, crawl_books
+from chaos import crawl_audit, crawl_trace
 from chaos.crawl_audit import Round, Truth, Verdict, World
-from chaos.crawl_trouble import Roughness, Trouble
+from chaos.crawl_faults import CrawlFaults, FaultPlan
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.core.telemetry.logs import configure_logs
@@ -42,7 +42,7 @@ from tidegate.systems.crawl.stages import STAGES, RawState, Stage
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 from tidegate_simulators.marketplace import (
-    Manners,
+    Behaviour,
     MarketplaceConfig,
     MarketplaceSimulator,
     Politeness,
@@ -72,7 +72,7 @@ class CrawlPlan(msgspec.Struct, frozen=True, kw_only=True):
     crawl_delay_ms: int = 130
     """What every other host asks for instead."""
     latency_ms: int = 4
-    roughness: Roughness = Roughness()
+    fault_plan: FaultPlan = FaultPlan()
     lease_s: float = 2.0
     """How soon one that died is missed: later than the longest Retry-After that it may have taken with it."""
     faults: str = _FAULTS
@@ -87,9 +87,9 @@ class Campaign:
     """One run of it."""
 
     def __init__(
-        self, plan: CrawlPlan, market: MarketplaceSimulator, crawl: OpenCrawl, tell: Tell, *, trouble: Trouble
+        self, plan: CrawlPlan, market: MarketplaceSimulator, crawl: OpenCrawl, tell: Tell, *, faults: CrawlFaults
     ) -> None:
-        self._plan, self._market, self._tell, self._trouble = plan, market, tell, trouble
+        self._plan, self._market, self._tell, self._trouble = plan, market, tell, faults
         self._crawls, self._database, self._parts = crawl.crawls, crawl.cell.parts.database, crawl.cell.parts
         self._run_ids: list[int] = []
         self.verdict = Verdict(products=plan.products, hosts=plan.hosts)
@@ -101,16 +101,16 @@ class Campaign:
             self._market.world.advance()
             await self._round(first, truth_of(self._market))
         report = self._market.report()
-        self.verdict.breaches += crawl_audit.of_manners(report)
+        self.verdict.breaches += crawl_audit.of_politeness(report)
         self.verdict.impolite, self.verdict.smallest_gap_ms = report.broken, report.smallest_gap_ms
         self.verdict.faults, self.verdict.refused = report.faults, report.refused
-        self.verdict.pauses_told = sum(host.pauses_told for host in report.hosts)
+        self.verdict.pauses_announced = sum(host.pauses_announced for host in report.hosts)
         self.verdict.lost_executions = await self._database.read(_lost_executions)
 
     async def _round(self, before: World, now: World) -> bool:
         """One crawl of everything; False where it did not come to an end."""
         began, then = time.monotonic(), self._market.report()
-        mark = await self._database.read(crawl_books.written_so_far)
+        mark = await self._database.read(crawl_trace.written_so_far)
         ours = [await self._begin(number, url) for number, url in enumerate(self._market.urls)]
         self._run_ids += ours
         watching = asyncio.create_task(self._watch(ours))
@@ -138,7 +138,7 @@ class Campaign:
         return is_over
 
     def _audit(self, tx: Transaction, run_ids: Sequence[int], mark: int, before: World, now: World) -> None:
-        applied, expected = crawl_books.applied_after(tx, mark), crawl_audit.changed_parts(before, now)
+        applied, expected = crawl_trace.applied_after(tx, mark), crawl_audit.changed_parts(before, now)
         breaches, told = self.verdict.breaches, self.verdict.rounds[-1]
         breaches += crawl_audit.of_orphans(tx, run_ids)
         breaches += crawl_audit.of_products(tx, now)
@@ -148,7 +148,7 @@ class Campaign:
         if before:
             unchanged = {(key, stage) for key in now.keys() & before.keys() for stage in STAGES} - expected
             told.unchanged_pages = len(unchanged)
-            touched = crawl_books.touched_after(tx, mark)
+            touched = crawl_trace.touched_after(tx, mark)
             told.unwritten = round(crawl_audit.unwritten_share(unchanged, applied, touched), 4)
             if told.unwritten < _UNWRITTEN:
                 breaches.append(f"only {told.unwritten:.1%} of the pages that had not changed ended without a write")
@@ -199,11 +199,11 @@ def config_of(plan: CrawlPlan) -> MarketplaceConfig:
         per_page=1,
         listed_twice=0,
     )
-    manners = Manners(
+    behaviour = Behaviour(
         latency_ms=plan.latency_ms, faults=parse_faults(plan.faults), hang_s=5, drip_s=0.3, retry_after_s=1, noise=True
     )
     polite = Politeness(delay_s=plan.delay_ms / 1_000)
-    return MarketplaceConfig(identities=plan.identities, world=world, manners=manners, politeness=polite)
+    return MarketplaceConfig(identities=plan.identities, world=world, behaviour=behaviour, politeness=polite)
 
 
 async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) -> Verdict:
@@ -232,17 +232,17 @@ async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) ->
         crawl = await stack.enter_async_context(opening)
         for identity in market.identities:
             await crawl.identities.add(identity.name, identity.headers)
-        await crawl_books.install(crawl.cell.parts.database)
-        trouble = Trouble(
-            plan.roughness, plan.seed, server, wire, settings={**ours, "valkey_url": f"redis://127.0.0.1:{wire.port}"}
+        await crawl_trace.install(crawl.cell.parts.database)
+        faults = CrawlFaults(
+            plan.fault_plan, plan.seed, server, wire, settings={**ours, "valkey_url": f"redis://127.0.0.1:{wire.port}"}
         )
-        stack.push_async_callback(trouble.stop)
-        await trouble.start()
-        campaign = Campaign(plan, market, crawl, tell, trouble=trouble)
+        stack.push_async_callback(faults.stop)
+        await faults.start()
+        campaign = Campaign(plan, market, crawl, tell, faults=faults)
         await campaign.run()
         verdict = campaign.verdict
-        verdict.killed, verdict.failures = trouble.killed, trouble.failures
-        verdict.valkey_killed, verdict.took_s = trouble.valkey_killed, round(time.monotonic() - began, 1)
+        verdict.killed, verdict.failures = faults.killed, faults.failures
+        verdict.valkey_killed, verdict.took_s = faults.valkey_killed, round(time.monotonic() - began, 1)
         return verdict
 
 
@@ -266,7 +266,7 @@ def _progress(tx: Transaction, run_ids: Sequence[int]) -> tuple[int, int]:
 
 def _steps(tx: Transaction, run_ids: Sequence[int]) -> int:
     """Only ever more of them: tasks that ended, and writes to products."""
-    return _progress(tx, run_ids)[0] + crawl_books.written_so_far(tx)
+    return _progress(tx, run_ids)[0] + crawl_trace.written_so_far(tx)
 
 
 def _tasks(tx: Transaction, run_ids: Sequence[int]) -> int:
@@ -285,7 +285,7 @@ def main() -> int:
     defaults = CrawlPlan()
     for name in ("products", "hosts", "keywords", "identities", "delay_ms", "crawl_delay_ms", "latency_ms"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
-    rough = defaults.roughness
+    rough = defaults.fault_plan
     parser.add_argument("--workers", type=int, default=rough.workers)
     for name in ("kill", "fail", "valkey"):  # on a machine that is busy with other things, less often
         every = f"{name}_every_s"
@@ -296,12 +296,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = vars(parser.parse_args())
     as_json = options.pop("json")
-    roughness = Roughness(
+    fault_plan = FaultPlan(
         **{name: options.pop(name) for name in ("workers", "kill_every_s", "fail_every_s", "valkey_every_s")}
     )
     tell: Tell = (lambda _: None) if as_json else (lambda what: print(what, file=sys.stderr, flush=True))
     with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as folder:
-        verdict = uvloop.run(conduct(CrawlPlan(roughness=roughness, **options), Path(folder), tell))
+        verdict = uvloop.run(conduct(CrawlPlan(fault_plan=fault_plan, **options), Path(folder), tell))
     told = msgspec.json.format(msgspec.json.encode(verdict)).decode()
     print(told if as_json else f"{told}\n{'every rule was kept' if verdict.is_well else 'A RULE WAS BROKEN'}")
     return 0 if verdict.is_well else 1

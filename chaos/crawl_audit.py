@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import func, select
 
-from chaos.crawl_books import Applied, Key, ends
+from chaos.crawl_trace import Applied, Key, ends
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.tables import collection_runs, job_executions, page_jobs
 from tidegate.storage.sql import Transaction, outbox
@@ -66,7 +66,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     refused: dict[str, int] = {}
     smallest_gap_ms: float | None = None
     """Between two calls to one host; each host has its own least gap."""
-    pauses_told: int = 0
+    pauses_announced: int = 0
     impolite: int = 0
     took_s: float = 0
     breaches: list[str] = []
@@ -175,7 +175,7 @@ def _is_in_order(stages: Mapping[Stage, tuple[int, datetime]]) -> bool:
     return all(one[0] < other[0] and one[1] <= other[1] for one, other in pairwise(told))
 
 
-def of_manners(report: Report) -> Iterator[str]:
+def of_politeness(report: Report) -> Iterator[str]:
     """No host was called sooner than it allows, by its own clock; nor otherwise against what it asked for."""
     if report.broken:
         yield f"{report.broken} breaches of politeness: {report.violations}, e.g. {report.samples[:_SHOWN]}"

@@ -187,10 +187,10 @@ async def audit(verdict: Verdict, replay: Replay, room: WaitingRoom, valkey: Val
         replay.read(page)
     replay.end()
     rows = await database.read(_rows, room.name)
-    verdict.breaches.extend([*examine(rows, verdict), *judge_order(rows, replay.present_since(), verdict)])
+    verdict.breaches.extend([*examine(rows, verdict), *check_order(rows, replay.present_since(), verdict)])
 
 
-def judge_order(rows: Sequence[Token], present_since: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
+def check_order(rows: Sequence[Token], present_since: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
     """Compare the sequence of all admissions with the places: who was overtaken, whatever became of them later.
 
     A visitor is overtaken by each visitor with a higher place who was admitted earlier, while the visitor was present.

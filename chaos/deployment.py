@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 
 from chaos import audit
 from chaos.comparison import Comparison, compare, disagreements
-from chaos.fleet import Fleet, Nursery, Worker
+from chaos.fleet import Fleet, ForkServerClient, Worker
 from chaos.github import WatchedGithub
-from chaos.orders import Order
+from chaos.messages import Order
 from chaos.worker import WORKING
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
@@ -136,7 +136,7 @@ def _count_of(tx: Transaction, state: JobState) -> int:
 
 @asynccontextmanager
 async def open_site(
-    nursery: Nursery,
+    fork_server: ForkServerClient,
     folder: Path,
     servers: Servers,
     config: SimulatorConfig,
@@ -169,5 +169,5 @@ async def open_site(
         for name in github.world.operators():
             await collection.credential_manager.add_token(github.token_of(name), owner=name, name=name, check=False)
         await audit.install(collection.parts.database)
-        fleet = await stack.enter_async_context(Fleet(nursery))
+        fleet = await stack.enter_async_context(Fleet(fork_server))
         yield Site(github, collection, fleet, Order(settings=theirs))

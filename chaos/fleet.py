@@ -15,20 +15,20 @@ from typing import Self
 
 import msgspec
 
-from chaos.orders import Birth, Death, Event, Order, Saying
+from chaos.messages import Event, Order, WorkerEnded, WorkerReport, WorkerStarted
 
 ROOT = Path(__file__).parents[1]
 _BORN_WITHIN_S = 30.0
 
 
-class Nursery:
-    """Holds a zygote; any number of fleets, of any event loop, can get workers from it."""
+class ForkServerClient:
+    """Holds a fork server; any number of fleets, of any event loop, can get workers from it."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self._told: dict[int, Callable[[Event], object]] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "chaos.zygote"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+            [sys.executable, "-m", "chaos.fork_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -42,7 +42,7 @@ class Nursery:
         return number
 
     def close(self) -> None:
-        """End the zygote, and with it every worker that is left."""
+        """End the fork server, and with it every worker that is left."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
@@ -61,7 +61,7 @@ class Nursery:
             for line in lines:
                 event = msgspec.json.decode(line, type=Event)
                 self._told[event.worker](event)
-                if isinstance(event, Death):
+                if isinstance(event, WorkerEnded):
                     del self._told[event.worker]
 
 
@@ -76,18 +76,18 @@ class Worker:
         self.pid = 0
 
     def hear(self, event: Event) -> None:
-        """Called by the nursery, in its thread."""
+        """Called by the fork server client, in its thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._hear, event)
 
     def _hear(self, event: Event) -> None:
         match event:
-            case Birth(pid=pid):
+            case WorkerStarted(pid=pid):
                 self.pid = pid
                 self._born.set_result(pid)
-            case Saying(text=text):
+            case WorkerReport(text=text):
                 self._saying(text).set()
-            case Death(exit_code=code):
+            case WorkerEnded(exit_code=code):
                 self._ended.set_result(code)
 
     def _saying(self, text: str) -> asyncio.Event:
@@ -148,15 +148,15 @@ class Worker:
 class Fleet:
     """The workers of one campaign; those that are left at its end are killed."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: ForkServerClient) -> None:
+        self._fork_server = fork_server
         self.workers: list[Worker] = []
 
     async def start(self, order: Order) -> Worker:
         """A new worker; there is a process when this returns, and not more than that."""
         worker = Worker()
         self.workers.append(worker)
-        self._nursery.order(order, worker.hear)
+        self._fork_server.order(order, worker.hear)
         await worker.born()
         return worker
 

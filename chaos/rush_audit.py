@@ -15,7 +15,7 @@ from tidegate.systems.campaigns.model import EntryAnswer
 
 EACH_GETS = 7
 """Points."""
-_LASTING = ("c:", "e:", "news")
+_LASTING = ("c:", "e:", "results")
 """What campaigns leave on the server for good."""
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 import uvloop
 from examples.ticketing import catalogue
-from examples.ticketing.proof import count_sold, ranked, recount
 from examples.ticketing.shop import Shop, make_tables, open_shop
+from examples.ticketing.verification import count_sold, ranked, recount
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_database
 from tests.servers.ports import free_ports

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from examples.ticketing.bank import Outcome, charges
 from examples.ticketing.payments import PAYMENT_COMPLETED, PaymentState
-from examples.ticketing.proof import Ranked, Sold, all_sold, ranked, seats_sold_twice
 from examples.ticketing.reservations import MOST_PER_USER, ReservationState, room_of
 from examples.ticketing.shop import Shop
 from examples.ticketing.tables import payments, reservations, seats
+from examples.ticketing.verification import Ranked, Sold, all_sold, ranked, seats_sold_twice
 from sqlalchemy import func, select
 
 from tidegate.core.clock import to_ms

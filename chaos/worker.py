@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import uvloop
 
-from chaos.orders import Order
-from chaos.points import die_at
+from chaos.crash_points import die_at
+from chaos.messages import Order
 from tidegate.core.telemetry.logs import configure_logs
 from tidegate.engine import job_results, staging
 from tidegate.engine.source import Subject

@@ -34,9 +34,9 @@ from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.stats_text import print_user
 from tidegate_simulators.github import (
     ESSENTIAL,
+    Behaviour,
     GithubSimulator,
     LimitSettings,
-    Manners,
     SimulatorConfig,
     Truth,
     WorldShape,
@@ -48,7 +48,7 @@ LOG = LogSettings(level="error")
 CONFIG = SimulatorConfig(
     world=WorldShape(users=USERS),
     limits=LimitSettings(quota=QUOTA, window_s=WINDOW_S),
-    manners=Manners(latency_ms=LATENCY_MS, events_late_s=(0, 0)),
+    behaviour=Behaviour(latency_ms=LATENCY_MS, events_late_s=(0, 0)),
 )
 
 console = Console(highlight=False)

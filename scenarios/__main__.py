@@ -9,7 +9,7 @@ import sys
 import msgspec
 import uvloop
 
-from scenarios import cluster, coalescing, failures, rationing, reading
+from scenarios import cluster, coalescing, failures, rate_limits, reading
 from scenarios.report import table
 from scenarios.running import Options, perform
 from scenarios.scenario import Scenario
@@ -17,7 +17,7 @@ from scenarios.stage import On
 from tidegate.core.telemetry.logs import configure_logs
 
 _LEAST_SECONDS = 4
-_FAMILIES = (reading, rationing, coalescing, failures, cluster)
+_FAMILIES = (reading, rate_limits, coalescing, failures, cluster)
 ALL: tuple[Scenario, ...] = tuple(
     sorted((each for family in _FAMILIES for each in family.SCENARIOS), key=lambda s: s.number)
 )

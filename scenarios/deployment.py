@@ -212,9 +212,9 @@ async def open_site(stage: Stage, shape: Shape | None = None) -> AsyncGenerator[
 async def _game(stage: Stage, shape: Shape) -> AsyncGenerator[Game]:
     """All characters exist and none changes, so that the truth is constant during a scenario."""
     world = ("--missing", "0", "--tempi", "1=never", "--body-bytes", str(stage.body_bytes))
-    manners = ("--latency-ms", str(shape.latency_ms))
+    behaviour = ("--latency-ms", str(shape.latency_ms))
     log = stage.folder / "game.log"
-    process = await start_tidegate("game", "simulate", "game", *world, *manners, choices={}, log=log)
+    process = await start_tidegate("game", "simulate", "game", *world, *behaviour, choices={}, log=log)
     try:
         with Client(process.url) as client:
             yield Game(process, client, process.said["api_key"])

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from chaos.schedules.ground import InMemory
-from chaos.schedules.plan import Deed, Step, plan, shrunk
+from chaos.schedules.environment import InMemory
+from chaos.schedules.plan import ActionKind, Step, plan, shrunk
 from chaos.schedules.world import PromiseBroken, World
 
 
@@ -20,7 +20,9 @@ class Failure(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         lines = [f"schedule {self.number} of seed {self.seed}: {self.broken}"]
-        return "\n".join(lines + [f"    {Deed(deed).name.lower():<11}{detail}" for deed, detail in self.steps])
+        return "\n".join(
+            lines + [f"    {ActionKind(action).name.lower():<11}{detail}" for action, detail in self.steps]
+        )
 
 
 class Tally(msgspec.Struct):

@@ -9,7 +9,7 @@ Step = tuple[int, int]
 """A `Deed`, and a number from which its details are read."""
 
 
-class Deed(IntEnum):
+class ActionKind(IntEnum):
     """What a step does."""
 
     ASK_HIGH = 0
@@ -30,23 +30,23 @@ class Deed(IntEnum):
 
 
 _WEIGHTS = {
-    Deed.ASK_HIGH: 8,
-    Deed.ASK_LOW: 9,
-    Deed.PUBLISH: 15,
-    Deed.TAKE: 22,
-    Deed.GO_ON: 64,
-    Deed.KILL: 3,
-    Deed.PAUSE: 7,
-    Deed.REVIVE: 8,
-    Deed.DUPLICATE: 4,
-    Deed.TIME: 8,
-    Deed.CLOCK_BACK: 1,
-    Deed.FLUSH: 1,
-    Deed.SAVE: 1,
-    Deed.RESTORE: 1,
-    Deed.CONFIRM: 6,
+    ActionKind.ASK_HIGH: 8,
+    ActionKind.ASK_LOW: 9,
+    ActionKind.PUBLISH: 15,
+    ActionKind.TAKE: 22,
+    ActionKind.GO_ON: 64,
+    ActionKind.KILL: 3,
+    ActionKind.PAUSE: 7,
+    ActionKind.REVIVE: 8,
+    ActionKind.DUPLICATE: 4,
+    ActionKind.TIME: 8,
+    ActionKind.CLOCK_BACK: 1,
+    ActionKind.FLUSH: 1,
+    ActionKind.SAVE: 1,
+    ActionKind.RESTORE: 1,
+    ActionKind.CONFIRM: 6,
 }
-_DEEDS = [int(deed) for deed in _WEIGHTS]
+_ACTIONS = [int(action) for action in _WEIGHTS]
 _CUMULATED = list(accumulate(_WEIGHTS.values()))
 SHORTEST, LONGEST = 20, 80
 DETAILS = 1 << 20
@@ -58,8 +58,8 @@ def plan(seed: int, number: int) -> list[Step]:
     length = random.randrange(SHORTEST, LONGEST)
     details = random.getrandbits(20 * length)
     return [
-        (deed, details >> (20 * n) & (DETAILS - 1))
-        for n, deed in enumerate(random.choices(_DEEDS, cum_weights=_CUMULATED, k=length))
+        (action, details >> (20 * n) & (DETAILS - 1))
+        for n, action in enumerate(random.choices(_ACTIONS, cum_weights=_CUMULATED, k=length))
     ]
 
 

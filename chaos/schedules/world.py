@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from chaos.schedules.ground import BEGIN_MS, SETTINGS, SUBJECTS, Brought, Ground, Line, moment
-from chaos.schedules.plan import Deed, Step
+from chaos.schedules.environment import BEGIN_MS, SETTINGS, SUBJECTS, Brought, Environment, Line, moment
+from chaos.schedules.plan import ActionKind, Step
 from tidegate.core.clock import milliseconds
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import AlreadyProcessing, Upgraded
@@ -91,36 +91,36 @@ class Lock(msgspec.Struct):
 class World:
     """Plays schedules, one after another, on one ground."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
         self.happened: Counter[str] = Counter()
         """How often what happened, in all schedules together."""
         self.seen: list[object] = []
         """What the ground answered in this schedule, in order."""
-        self._deeds: dict[int, Callable[[int], None]] = {
-            Deed.ASK_HIGH: self._ask_high,
-            Deed.ASK_LOW: self._ask_low,
-            Deed.PUBLISH: self._publish,
-            Deed.TAKE: self._take,
-            Deed.GO_ON: self._go_on,
-            Deed.KILL: self._kill,
-            Deed.PAUSE: self._pause,
-            Deed.REVIVE: self._revive,
-            Deed.DUPLICATE: self._duplicate,
-            Deed.TIME: self._pass_time,
-            Deed.CLOCK_BACK: self._set_back,
-            Deed.FLUSH: self._flush,
-            Deed.SAVE: self._save,
-            Deed.RESTORE: self._restore,
-            Deed.CONFIRM: self._confirm,
+        self._actions: dict[int, Callable[[int], None]] = {
+            ActionKind.ASK_HIGH: self._ask_high,
+            ActionKind.ASK_LOW: self._ask_low,
+            ActionKind.PUBLISH: self._publish,
+            ActionKind.TAKE: self._take,
+            ActionKind.GO_ON: self._go_on,
+            ActionKind.KILL: self._kill,
+            ActionKind.PAUSE: self._pause,
+            ActionKind.REVIVE: self._revive,
+            ActionKind.DUPLICATE: self._duplicate,
+            ActionKind.TIME: self._pass_time,
+            ActionKind.CLOCK_BACK: self._set_back,
+            ActionKind.FLUSH: self._flush,
+            ActionKind.SAVE: self._save,
+            ActionKind.RESTORE: self._restore,
+            ActionKind.CONFIRM: self._confirm,
         }
         self._begin()
 
     def play(self, steps: list[Step]) -> None:
         """From beginning to end; raises `PromiseBroken`."""
         self._begin()
-        for deed, detail in steps:
-            self._deeds[deed](detail)
+        for action, detail in steps:
+            self._actions[action](detail)
         self._finish()
 
     def _finish(self) -> None:
@@ -136,7 +136,7 @@ class World:
                 raise PromiseBroken(f"version {published} was published, and nothing newer than {ended} was done")
 
     def _begin(self) -> None:
-        self.ground.begin()
+        self.environment.begin()
         self.seen = []
         self._now_ms, self._calls, self._tokens = BEGIN_MS, 0, 0
         self._queue: list[Event] = []
@@ -169,11 +169,11 @@ class World:
         self._tokens += 1
         token = f"t{self._tokens}"
         held = self._held(subject, known_version)
-        outcome = self.ground.request(subject, priority, known_version, token)
+        outcome = self.environment.request(subject, priority, known_version, token)
         self.seen.append(outcome)
         if detail & 0x7000 == 0:  # the answer was lost: whoever got none asks again
             self.happened["answers lost"] += 1
-            if self.ground.request(subject, priority, known_version, token) != outcome:
+            if self.environment.request(subject, priority, known_version, token) != outcome:
                 raise PromiseBroken("who repeats a question gets another answer")
         if isinstance(outcome, AlreadyProcessing):
             return
@@ -227,7 +227,7 @@ class World:
     def _confirm(self, detail: int) -> None:
         if self._unconfirmed:
             event = self._unconfirmed.pop(detail % len(self._unconfirmed))
-            confirmed = self.ground.confirm(event.subject, event.version)
+            confirmed = self.environment.confirm(event.subject, event.version)
             self.seen.append(confirmed)
             self.happened["confirmations" if confirmed else "confirmations that came late"] += 1
 
@@ -265,7 +265,7 @@ class World:
                 self._release(work.event)
 
     def _is_obsolete(self, event: Event) -> bool:
-        is_obsolete = self.ground.is_obsolete(event.subject, event.version)
+        is_obsolete = self.environment.is_obsolete(event.subject, event.version)
         self.seen.append(is_obsolete)
         self.happened["obsolete events skipped"] += is_obsolete
         if is_obsolete and event.version >= self._highest_published[event.subject]:
@@ -286,15 +286,15 @@ class World:
 
     def _write(self, works: list[Work]) -> None:
         results = [each.brought for each in works if each.brought is not None]
-        before = [msgspec.structs.replace(self.ground.line(n)) for n in range(len(SUBJECTS))]
-        taken = self.ground.write(results)
+        before = [msgspec.structs.replace(self.environment.line(n)) for n in range(len(SUBJECTS))]
+        taken = self.environment.write(results)
         self.seen.append(taken)
         for work, result, is_taken in zip(works, results, taken, strict=True):
             self._judge(before[work.event.subject], work, result, is_taken)
             self._highest_ended[work.event.subject] = max(self._highest_ended[work.event.subject], result.version)
             work.stage = _WRITTEN
         for n in range(len(SUBJECTS)):
-            line = self.ground.line(n)
+            line = self.environment.line(n)
             self.seen.append((line.version, line.state, line.has_failed))
             self._check_row(n, before[n], line, [each for each in results if each.subject == SUBJECTS[n]])
 
@@ -320,7 +320,7 @@ class World:
 
     def _release(self, event: Event) -> None:
         lock = self._locks.get(event.subject)
-        released = self.ground.release(event.subject, event.version)
+        released = self.environment.release(event.subject, event.version)
         self.seen.append(released)
         self.happened["locks released" if released else "releases refused"] += 1
         if released and lock is not None and lock.version != event.version and not self._is_restored:
@@ -370,21 +370,21 @@ class World:
 
     def _move(self, by_ms: int) -> None:
         self._now_ms += by_ms
-        self.ground.set_time(self._now_ms)
+        self.environment.set_time(self._now_ms)
         # A lock that has lapsed once guards nothing any more, though the clock be set back before its end.
         self._locks = {subject: lock for subject, lock in self._locks.items() if lock.until_ms > self._now_ms}
 
     def _flush(self, _detail: int) -> None:
         self.happened["server lost its data"] += 1
-        self._lose(self.ground.flush)
+        self._lose(self.environment.flush)
 
     def _save(self, _detail: int) -> None:
-        self.ground.save()
+        self.environment.save()
 
     def _restore(self, _detail: int) -> None:
         self.happened["server came back with old data"] += 1
         self._is_restored = True
-        self._lose(self.ground.restore)
+        self._lose(self.environment.restore)
 
     def _lose(self, how: Callable[[], None]) -> None:
         how()

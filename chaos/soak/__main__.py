@@ -24,7 +24,7 @@ from tests.servers.sql import SqlName
 
 from chaos import audit
 from chaos.progress import Stalled, until
-from chaos.soak import judges
+from chaos.soak import audits
 from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
@@ -143,12 +143,12 @@ async def _final_round(deployment: Deployment, load: Load) -> list[str]:
 
 async def _judge(collection: SourceCell, deployment: Deployment, load: Load, flushes: list[datetime]) -> list[str]:
     return [
-        *await judges.judge_collection(collection, deployment, load),
-        *await judges.judge_crawl(collection, deployment),
-        *judges.judge_snapshots(deployment, load),
-        *await judges.judge_campaigns(collection, load, flushes),
-        *await judges.judge_room(collection, load, flushes),
-        *judges.judge_processes(deployment.members),
+        *await audits.audit_collection(collection, deployment, load),
+        *await audits.audit_crawl(collection, deployment),
+        *audits.audit_snapshots(deployment, load),
+        *await audits.audit_campaigns(collection, load, flushes),
+        *await audits.audit_room(collection, load, flushes),
+        *audits.audit_processes(deployment.members),
     ]
 
 
@@ -187,9 +187,9 @@ def _report(
         most_game_calls_in_a_second=game.most_in_a_second,
         log_lines_per_s=[round(member.logged_lines / max(member.lifetime_s, 1), 2) for member in members],
         memory_mb=round(memory[-1][1] / 1024, 1) if memory else 0.0,
-        memory_growth=judges.memory_growth(members[0]),
+        memory_growth=audits.memory_growth(members[0]),
         entries_lost_by_flush=sum(map(len, load.lost.values())),
-        uncertain=judges.uncertain_windows(upstreams),
+        uncertain=audits.uncertain_windows(upstreams),
         breaches=breaches,
     )
 

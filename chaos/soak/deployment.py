@@ -260,7 +260,7 @@ def _github() -> github.SimulatorConfig:
     return github.SimulatorConfig(
         world=github.WorldShape(users=8, repositories=4),
         limits=github.LimitSettings(quota=600, window_s=20),
-        manners=github.Manners(
+        behaviour=github.Behaviour(
             latency_ms=30,
             events_late_s=(0, 0),
             error_pause_s=0.1,
@@ -276,7 +276,7 @@ def _game() -> game.GameConfig:
             subjects=SUBJECTS, body_bytes=20_000, kept_bytes=8_000, tempi=(game.Tempo(share=1, every_s=10),)
         ),
         limits=game.LimitSettings(per_second=CHARACTERS_PER_S, strikes_until_ban=None),
-        manners=game.Manners(latency_ms=30, hang_s=5, faults=game.parse_faults(_GAME_FAULTS)),
+        behaviour=game.Behaviour(latency_ms=30, hang_s=5, faults=game.parse_faults(_GAME_FAULTS)),
     )
 
 
@@ -284,7 +284,7 @@ def _market() -> marketplace.MarketplaceConfig:
     return marketplace.MarketplaceConfig(
         world=marketplace.WorldShape(hosts=2, products=40, keywords=4),
         politeness=marketplace.Politeness(delay_s=CRAWL_GAP_S),
-        manners=marketplace.Manners(
+        behaviour=marketplace.Behaviour(
             latency_ms=20, hang_s=5, retry_after_s=1, faults=marketplace.parse_faults(_MARKET_FAULTS)
         ),
     )

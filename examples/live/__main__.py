@@ -50,7 +50,7 @@ async def _failures(deployment: Deployment, seconds: float | None) -> list[str]:
         raise RuntimeError(f"exit code {await deployment.process.wait()}")
 
     parts = {
-        "the load": asyncio.create_task(deployment.life.go_on()),
+        "the load": asyncio.create_task(deployment.activity.go_on()),
         "tidegate up": asyncio.create_task(process()),
     }
     try:

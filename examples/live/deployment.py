@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
-from examples.live.life import Api, Life
+from examples.live.activity import Activity, Api
 from examples.live.upstreams import Ration, Upstreams, open_upstreams
 
 _NOT_OURS = ("TIDEGATE_", "GITHUB_TOKEN")
@@ -29,7 +29,7 @@ class Deployment:
     url: str
     """Where the dashboard is."""
     api: Api
-    life: Life
+    activity: Activity
 
 
 @asynccontextmanager
@@ -41,9 +41,9 @@ async def open_deployment(port: int = 0, ration: Ration | None = None) -> AsyncG
         process, url = await stack.enter_async_context(_tidegate_up(folder, upstreams, port))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         api = Api(session, url)
-        life = Life(api, upstreams)
-        await life.prepare()
-        yield Deployment(upstreams, process, url, api, life)
+        activity = Activity(api, upstreams)
+        await activity.prepare()
+        yield Deployment(upstreams, process, url, api, activity)
 
 
 @asynccontextmanager

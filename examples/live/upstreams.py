@@ -69,7 +69,7 @@ def _github(ration: Ration) -> github.SimulatorConfig:
     return github.SimulatorConfig(
         world=github.WorldShape(users=25),
         limits=github.LimitSettings(quota=ration.quota, window_s=ration.window_s),
-        manners=github.Manners(
+        behaviour=github.Behaviour(
             latency_ms=ration.latency_ms,
             events_late_s=(0, 0),
             error_pause_s=0.1,
@@ -83,7 +83,7 @@ def _game() -> game.GameConfig:
     return game.GameConfig(
         world=game.WorldShape(subjects=10_000, body_bytes=40_000),
         limits=game.LimitSettings(per_second=_CHARACTERS_PER_S),
-        manners=game.Manners(latency_ms=30, faults=game.parse_faults(faults)),
+        behaviour=game.Behaviour(latency_ms=30, faults=game.parse_faults(faults)),
     )
 
 
@@ -97,5 +97,5 @@ def _limits() -> list[dict[str, Any]]:
 def _market() -> marketplace.MarketplaceConfig:
     return marketplace.MarketplaceConfig(
         world=marketplace.WorldShape(hosts=2, products=60, keywords=4, steps_every_s=0.5),
-        manners=marketplace.Manners(latency_ms=40, faults=marketplace.parse_faults("wrong@detail=0.02")),
+        behaviour=marketplace.Behaviour(latency_ms=40, faults=marketplace.parse_faults("wrong@detail=0.02")),
     )

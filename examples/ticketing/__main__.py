@@ -19,8 +19,8 @@ from pathlib import Path
 import uvloop
 from examples.ticketing import catalogue
 from examples.ticketing.board import Board
-from examples.ticketing.proof import all_sold, ranked, recount, seats_sold_twice
 from examples.ticketing.shop import Shop, ShopPlan, make_tables, open_shop, process_of
+from examples.ticketing.verification import all_sold, ranked, recount, seats_sold_twice
 from examples.ticketing.web import serve
 from rich.console import Console
 
@@ -146,7 +146,7 @@ async def _prove(shop: Shop) -> int:
 @contextmanager
 def _crowd(url: str, given: argparse.Namespace) -> Generator[None]:
     """The crowd, in a process of its own, for the length of a block."""
-    command = [sys.executable, "-m", "examples.ticketing.crowd", url]
+    command = [sys.executable, "-m", "examples.ticketing.visitors", url]
     process = subprocess.Popen(
         [*command, "--people", str(given.people), "--think", str(given.think)], cwd=_ROOT, stderr=subprocess.DEVNULL
     )

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 from examples.ticketing import catalogue, reservations
+from examples.ticketing.access_check import AccessCheck
 from examples.ticketing.answers import Refusal, refusal_of
 from examples.ticketing.bank import Card
 from examples.ticketing.catalogue import Concert, Seat
-from examples.ticketing.doorman import Doorman
+from examples.ticketing.concert_ranking import popular_concerts
 from examples.ticketing.payments import Payment, PaymentState
-from examples.ticketing.popular import popular_concerts
 from examples.ticketing.reservations import room_of
 from examples.ticketing.shop import Shop
 from starlette.requests import Request
@@ -54,7 +54,7 @@ class Api:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.rooms, shop.database)
+        self._shop, self._access_check = shop, AccessCheck(shop.rooms, shop.database)
 
     def routes(self) -> list[Route]:
         """What can be asked."""
@@ -93,7 +93,7 @@ class Api:
     async def list_seats(self, request: Request) -> Response:
         """The seats of an evening; for visitors inside."""
         schedule: int = request.path_params["schedule"]
-        user = await self._doorman.user(request, schedule)
+        user = await self._access_check.user(request, schedule)
         seats: list[Seat] = await self._shop.database.read(catalogue.seat_map, schedule, user)
         counts = await self._shop.database.read(catalogue.seat_counts, [schedule])
         return answered({"seats": seats, "seats_free": counts[schedule].free, "seats_left": counts[schedule].left})
@@ -102,18 +102,18 @@ class Api:
         """Hold a seat for a while, in which it can be paid."""
         schedule: int = request.path_params["schedule"]
         wish = msgspec.json.decode(await body_of(request), type=SeatWish)
-        user = await self._doorman.user(request, schedule)
+        user = await self._access_check.user(request, schedule)
         hold_for = self._shop.plan.hold_for
         reservation = await self._shop.database.transaction(reservations.reserve, schedule, wish.seat, user, hold_for)
         return answered(reservation, 201)
 
     async def show_reservation(self, request: Request) -> Response:
         """How a reservation of one's own is."""
-        return answered(await self._doorman.reservation(request))
+        return answered(await self._access_check.reservation(request))
 
     async def release(self, request: Request) -> Response:
         """Give a seat back."""
-        mine = await self._doorman.reservation(request)
+        mine = await self._access_check.reservation(request)
         await self._shop.database.transaction(reservations.release, mine.id, mine.user)
         return Response(status_code=204)
 
@@ -123,13 +123,13 @@ class Api:
         key = request.headers.get("idempotency-key")
         if not key:
             raise InvalidArgument("Idempotency-Key", key, "name the payment, so that it can be repeated safely")
-        mine = await self._doorman.reservation(request)
-        payment: Payment = await self._shop.cashier.pay(mine.id, mine.user, key, shown.card)
+        mine = await self._access_check.reservation(request)
+        payment: Payment = await self._shop.payment_service.pay(mine.id, mine.user, key, shown.card)
         return answered(payment, _STATUS[payment.state])
 
     async def leave(self, request: Request) -> Response:
         """Leave the room, so that the next may come in."""
-        await self._doorman.leave(request, request.path_params["schedule"])
+        await self._access_check.leave(request, request.path_params["schedule"])
         return Response(status_code=204)
 
 

@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 from examples.ticketing import catalogue
 from examples.ticketing.catalogue import Schedule, SeatCounts
-from examples.ticketing.popular import Popular, popular_concerts
+from examples.ticketing.concert_ranking import ConcertRanking, popular_concerts
 from examples.ticketing.reservations import room_of
 from examples.ticketing.shop import Shop
 from rich.console import Console, Group
@@ -61,7 +61,7 @@ class Board:
             self._tell(sales, popular)
         return sales
 
-    def _tell(self, sales: list[SaleView], popular: Popular) -> None:
+    def _tell(self, sales: list[SaleView], popular: ConcertRanking) -> None:
         waiting, inside = (sum(count or 0 for count in each) for each in _counts(sales))
         seats = "  ".join(f"{name} {sum(getattr(sale.seats, name) for sale in sales)}" for name in _SEATS)
         line = f"{seats}  waiting {waiting}  inside {inside}  {_top(popular, sales)}"
@@ -97,7 +97,7 @@ def _table(sales: list[SaleView]) -> Table:
     return table
 
 
-def _top(popular: Popular, sales: list[SaleView]) -> Text:
+def _top(popular: ConcertRanking, sales: list[SaleView]) -> Text:
     if not any(sale.seats.sold for sale in sales):
         return Text("popular today: nothing sold yet")
     if popular.degraded:

@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
 from examples.ticketing import catalogue, payments, reservations
+from examples.ticketing.access_check import AccessCheck
 from examples.ticketing.answers import Refusal, refusal_of
 from examples.ticketing.api import body_of, period_of
 from examples.ticketing.bank import Card
 from examples.ticketing.catalogue import Availability, Schedule
-from examples.ticketing.doorman import Doorman
+from examples.ticketing.concert_ranking import popular_concerts
 from examples.ticketing.payments import PaymentState
-from examples.ticketing.popular import popular_concerts
 from examples.ticketing.reservations import MOST_PER_USER, Reservation, ReservationState, room_of
 from examples.ticketing.shop import BOARD, Shop
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -56,7 +56,7 @@ class Pages:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.rooms, shop.database)
+        self._shop, self._access_check = shop, AccessCheck(shop.rooms, shop.database)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
         )
@@ -102,7 +102,7 @@ class Pages:
     async def reserve(self, request: Request) -> Response:
         """Hold a seat; if another visitor was faster, show the remaining seats."""
         schedule: int = request.path_params["schedule"]
-        user = await self._doorman.user(request, schedule)
+        user = await self._access_check.user(request, schedule)
         [seat] = await _fields(request, "seat")
         hold_for = self._shop.plan.hold_for
         try:
@@ -113,21 +113,21 @@ class Pages:
 
     async def show_reservation(self, request: Request) -> Response:
         """A seat that is held, and how to pay for it."""
-        return await self._checkout(await self._doorman.reservation(request))
+        return await self._checkout(await self._access_check.reservation(request))
 
     async def release(self, request: Request) -> Response:
         """Give a seat back."""
-        mine = await self._doorman.reservation(request)
+        mine = await self._access_check.reservation(request)
         await self._shop.database.transaction(reservations.release, mine.id, mine.user)
         return _see(f"/schedules/{mine.schedule}")
 
     async def pay(self, request: Request) -> Response:
         """Pay, and see the ticket. The key is in the form, so to send it twice is to pay once."""
-        mine = await self._doorman.reservation(request)
+        mine = await self._access_check.reservation(request)
         card, key = await _fields(request, "card", "key")
         if card not in list(Card):
             raise InvalidArgument("card", "that one", "the bank knows no such card")
-        payment = await self._shop.cashier.pay(mine.id, mine.user, key, Card(card))
+        payment = await self._shop.payment_service.pay(mine.id, mine.user, key, Card(card))
         if payment.state is PaymentState.COMPLETED:
             return _see(f"/tickets/{payment.ticket}")
         current = await self._shop.database.read(reservations.get, mine.id)
@@ -145,7 +145,7 @@ class Pages:
     async def leave(self, request: Request) -> Response:
         """Go, so that the next may come in."""
         with suppress(ValkeyUnavailable):  # then the session ends by itself
-            await self._doorman.leave(request, request.path_params["schedule"])
+            await self._access_check.leave(request, request.path_params["schedule"])
         return _see("/")
 
     async def back_to_seats(self, request: Request) -> Response:
@@ -168,7 +168,7 @@ class Pages:
 
     async def _seats(self, request: Request, notice: str = "", status: int = 200) -> Response:
         schedule: int = request.path_params["schedule"]
-        visit = await self._doorman.visit(request, schedule)
+        visit = await self._access_check.visit(request, schedule)
         evening = await self._shop.database.read(catalogue.schedule, schedule)
         counts = await self._shop.database.read(catalogue.seat_counts, [schedule])
         seats = await self._shop.database.read(catalogue.seat_map, schedule, visit.user)

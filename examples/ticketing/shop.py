@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import msgspec
 from examples.ticketing import catalogue
 from examples.ticketing.bank import FakeBank
-from examples.ticketing.cashier import Cashier
-from examples.ticketing.keepers import HoldKeeper, PaymentKeeper
+from examples.ticketing.due_sources import HoldExpiry, PaymentSettlement
+from examples.ticketing.payment_service import PaymentService
 from examples.ticketing.payments import PAYMENT_COMPLETED
 from examples.ticketing.reservations import room_of
 from examples.ticketing.tables import create_tables
@@ -51,7 +51,7 @@ class Shop:
     plan: ShopPlan
     rooms: WaitingRooms
     ranking: Ranking
-    cashier: Cashier
+    payment_service: PaymentService
 
     @property
     def database(self) -> Database:
@@ -87,8 +87,8 @@ def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Sup
         shop.parts,
         handlers=[*shop.ranking.handlers, Handler(PAYMENT_COMPLETED, "sold-out", shop.end_the_wait)],
         sources=[
-            HoldKeeper(database, plan.hold_for),
-            PaymentKeeper(database, shop.cashier, plan.settle_after),
+            HoldExpiry(database, plan.hold_for),
+            PaymentSettlement(database, shop.payment_service, plan.settle_after),
         ],
         leader_services={"rooms": shop.rooms.workers(), "ranking": shop.ranking.leader_service},
         services=services,
@@ -111,7 +111,9 @@ async def make_tables(database: Database) -> None:
 def put_shop_together(parts: Context, plan: ShopPlan) -> Shop:
     """The shop, on connections that are open."""
     bank = FakeBank(parts.database, takes_s=plan.bank_takes_s)
-    cashier = Cashier(parts.database, bank, charge_within=plan.charge_within, settle_after=plan.settle_after)
+    payment_service = PaymentService(
+        parts.database, bank, charge_within=plan.charge_within, settle_after=plan.settle_after
+    )
     rooms = open_waiting_rooms(parts.settings, parts.database, parts.valkey)
     ranking = Ranking(parts.database, parts.valkey, RankingSettings(boards=(BOARD,)))
-    return Shop(parts=parts, plan=plan, rooms=rooms, ranking=ranking, cashier=cashier)
+    return Shop(parts=parts, plan=plan, rooms=rooms, ranking=ranking, payment_service=payment_service)

@@ -17,8 +17,8 @@ import aiohttp
 import msgspec
 import pytest
 import pytest_asyncio
+from examples.live.activity import ROOM
 from examples.live.deployment import Deployment, open_deployment
-from examples.live.life import ROOM
 from examples.live.upstreams import BROKEN_CHARACTER
 from playwright.async_api import Page, ViewportSize, expect
 
@@ -100,9 +100,9 @@ async def demo() -> AsyncGenerator[Deployment]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def life(demo: Deployment) -> AsyncGenerator[asyncio.Task[None]]:
+async def activity(demo: Deployment) -> AsyncGenerator[asyncio.Task[None]]:
     """Everything that goes on in it, until it is cancelled."""
-    task = asyncio.create_task(demo.life.go_on())
+    task = asyncio.create_task(demo.activity.go_on())
     yield task
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -193,7 +193,7 @@ async def take(page: Page, view: View) -> None:
 
 
 @pytest.mark.timeout(600)  # many pages, and more so where they are waited for
-async def test_every_dashboard_page_is_accessible(demo: Deployment, life: asyncio.Task[None], visitors: Visitors):
+async def test_every_dashboard_page_is_accessible(demo: Deployment, activity: asyncio.Task[None], visitors: Visitors):
     watched = Watched()
     places = ("#/", *LONG_WATCHED) if FOLDER else ("#/",)
     pages = dict[str, Page]()
@@ -202,7 +202,7 @@ async def test_every_dashboard_page_is_accessible(demo: Deployment, life: asynci
         await pages[place].goto(f"{demo.url}/{place}")
     run = await lively(demo, datetime.now().astimezone() + BEFORE_PICTURES if FOLDER else None)
     if not FOLDER:
-        life.cancel()  # there is enough to see, and pages at rest are looked through faster
+        activity.cancel()  # there is enough to see, and pages at rest are looked through faster
     found = dict[str, list[str]]()
     for view in views(run):
         page = pages.get(view.place, pages["#/"])

@@ -21,9 +21,9 @@ from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience, until
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import (
+    Behaviour,
     GithubSimulator,
     LimitSettings,
-    Manners,
     SimulatorConfig,
     Sizes,
     WorldShape,
@@ -88,7 +88,7 @@ def documents_of(sim: GithubSimulator) -> dict[str, int]:
 
 @pytest.mark.full
 async def test_without_a_terminal_plan_progress_and_summary_are_plain_lines(tmp_path: Path):
-    async with simulator(manners=Manners(latency_ms=20)) as sim:
+    async with simulator(behaviour=Behaviour(latency_ms=20)) as sim:
         login = sim.world.logins()[0]
         (tmp_path / "logins.txt").write_text(f"# ours\nhttps://github.com/{login}\n\n@nobody-at-all  # gone\n")
         ended = await collect(tmp_path, sim, "--file", "logins.txt", "--kinds", "issues,events", logins=[])
@@ -118,7 +118,7 @@ async def test_without_a_terminal_plan_progress_and_summary_are_plain_lines(tmp_
 async def test_an_interrupted_collection_continues_with_the_same_command_without_repeated_calls(
     tmp_path: Path,
 ):
-    async with simulator(LONG, manners=Manners(latency_ms=100)) as sim:
+    async with simulator(LONG, behaviour=Behaviour(latency_ms=100)) as sim:
         command = (
             str(Path(sys.executable).with_name("tidegate")),
             *("collect", *sim.world.logins(), "--api-url", sim.url, "--json"),
@@ -184,7 +184,7 @@ async def test_without_a_token_the_setting_to_set_is_named(tmp_path: Path):
 @pytest.mark.full
 async def test_several_processes_collect_the_same_users_together(tmp_path: Path):
     """One that only works and leads, and two that watch the same runs to their end: nothing is fetched twice."""
-    async with simulator(LONG, manners=Manners(latency_ms=60)) as sim:
+    async with simulator(LONG, behaviour=Behaviour(latency_ms=60)) as sim:
         surroundings = environment(tmp_path, GITHUB_TOKEN=token_of(sim), TIDEGATE_GITHUB__API_URL=sim.url)
         working = await start_warm(
             *(str(Path(sys.executable).with_name("tidegate")), "work", "--json"),
@@ -237,7 +237,7 @@ async def test_a_user_with_an_own_token_is_collected_with_it_alone(tmp_path: Pat
 async def test_a_temporarily_unavailable_server_is_reported_and_waited_for(tmp_path: Path):
     (port,) = free_ports(1)
     with ValkeyServer(port=port):
-        async with simulator(LONG, manners=Manners(latency_ms=60)) as sim, Proxy(port) as wire:
+        async with simulator(LONG, behaviour=Behaviour(latency_ms=60)) as sim, Proxy(port) as wire:
             told = tmp_path / "told.txt"
             with told.open("wb") as file:
                 collecting = await start_warm(
@@ -284,7 +284,7 @@ async def test_a_terminal_shows_users_kinds_permits_and_waits(tmp_path: Path):
 
 async def test_ctrl_c_once_stops_gracefully_and_twice_immediately(tmp_path: Path):
     """The calls hang for longer than a test may take: one Ctrl-C waits for them, the second does not."""
-    async with simulator(manners=Manners(faults=parse_faults("timeout@user=1"), hang_s=100)) as sim:
+    async with simulator(behaviour=Behaviour(faults=parse_faults("timeout@user=1"), hang_s=100)) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
             await terminal.until("1 in flight")
@@ -303,7 +303,7 @@ async def test_ctrl_c_once_stops_gracefully_and_twice_immediately(tmp_path: Path
 
 
 async def test_ctrl_c_before_the_start_is_reported(tmp_path: Path):
-    async with simulator(manners=Manners(latency_ms=30_000)) as sim:
+    async with simulator(behaviour=Behaviour(latency_ms=30_000)) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
             while not sim.report().calls:

@@ -74,8 +74,8 @@ async def test_the_doctor_reports_a_server_of_the_wrong_kind(tmp_path: Path):
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as stranger:
-        port = stranger.sockets[0].getsockname()[1]
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as unknown_caller:
+        port = unknown_caller.sockets[0].getsockname()[1]
         ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKEY_URL=f"redis://127.0.0.1:{port}")
 
     assert (ended.code, ended.err) == (1, "")

@@ -13,9 +13,9 @@ from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
 from tests.servers.small_disk import small_disk
 from tests.waiting import patience, until
-from tidegate_simulators.github import GithubSimulator, Manners
+from tidegate_simulators.github import Behaviour, GithubSimulator
 
-SLOW = Manners(latency_ms=60)
+SLOW = Behaviour(latency_ms=60)
 
 
 async def start_collecting(folder: Path, sim: GithubSimulator, **variables: str) -> WarmProcess:
@@ -40,7 +40,7 @@ async def test_a_full_disk_is_reported_once_and_work_resumes_when_there_is_space
             "TIDEGATE_DATABASE_URL": f"sqlite:///{tmp_path / 'tidegate.db'}",
             "TIDEGATE_AUTO_MIGRATE": "true",
         }
-        async with simulator(SMALL, manners=SLOW) as sim:
+        async with simulator(SMALL, behaviour=SLOW) as sim:
             process = await start_collecting(disk.folder, sim, **({} if full == "everything" else elsewhere))
             await until(lambda: sim.report().calls >= 5)
             disk.fill()
@@ -57,7 +57,7 @@ async def test_a_full_disk_is_reported_once_and_work_resumes_when_there_is_space
 
 async def test_ctrl_c_on_a_full_disk_ends_with_130_and_nothing_is_lost(tmp_path: Path):
     with small_disk(tmp_path / "small") as disk:
-        async with simulator(SMALL, manners=SLOW) as sim:
+        async with simulator(SMALL, behaviour=SLOW) as sim:
             process = await start_collecting(disk.folder, sim)
             await until(lambda: sim.report().calls >= 5)
             disk.fill()

@@ -71,8 +71,8 @@ def test_credentials_are_shown_with_their_display_names():
     assert (one.credential, one.left, one.in_flight) == ("token of mona", 885, 3)
     assert one.resets_at == NOW + timedelta(minutes=1)
     assert permit_text(one, NOW).startswith("885 of 5,000 left, window ends ")
-    (stranger,) = permits_of(pool(), {}, NOW)
-    assert stranger.credential == "user-1"
+    (unknown_caller,) = permits_of(pool(), {}, NOW)
+    assert unknown_caller.credential == "user-1"
 
 
 def test_an_unused_credential_has_no_known_allowance():

@@ -316,7 +316,7 @@ async def test_the_commands_of_the_services_run_in_their_environment(tmp_path: P
 async def use(serve: Running, work: Running, login: str) -> tuple[dict[str, Any], bytes, int]:
     """Begin a run as an operator, look as Prometheus does, and try it without a key."""
     async with AsyncExitStack() as stack:
-        operator, reader, stranger = [
+        operator, reader, unknown_caller = [
             await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
             for headers in (bearer("OPERATE_KEY"), bearer("READ_KEY"), {})
         ]
@@ -325,7 +325,7 @@ async def use(serve: Running, work: Running, login: str) -> tuple[dict[str, Any]
         ended = await client.until_over(run["id"])
         async with reader.get(f"http://127.0.0.1:{work.port}/metrics") as answer:
             figures = await answer.read()
-        async with stranger.get(f"{client.url}/v1/runs") as answer:
+        async with unknown_caller.get(f"{client.url}/v1/runs") as answer:
             return ended, figures, answer.status
 
 

@@ -25,7 +25,7 @@ from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.migrate import pending_migrations
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 GUIDE = ROOT / "docs" / "guides" / "backup-and-restore.md"
 WORLD = WorldShape(users=1, repositories=6, quirks=False)
@@ -49,8 +49,8 @@ async def test_a_deployment_is_backed_up_during_a_run_killed_and_restored_elsewh
     for folder in (first, safe):
         folder.mkdir()
     second.mkdir()
-    manners, limits = Manners(latency_ms=80), LimitSettings(quota=10_000)
-    async with GithubSimulator(SimulatorConfig(world=WORLD, manners=manners, limits=limits)) as sim:
+    behaviour, limits = Behaviour(latency_ms=80), LimitSettings(quota=10_000)
+    async with GithubSimulator(SimulatorConfig(world=WORLD, behaviour=behaviour, limits=limits)) as sim:
         variables = {"TIDEGATE_GITHUB__API_URL": sim.url}
         token = {"TOKEN": sim.token_of(sim.world.operators()[0])}
         added = await tidegate(first, "credentials", "add", "--from-env", "TOKEN", **variables, **token)

@@ -29,7 +29,7 @@ async def test_jobs_not_published_after_their_commit_are_published_by_the_leader
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
     assert timedelta(seconds=10) >= scripts.FIRST_CHECK
-    monkeypatch.setattr(scripts, "FIRST_LOOK", timedelta(milliseconds=300))
+    monkeypatch.setattr(scripts, "FIRST_CHECK", timedelta(milliseconds=300))
     begins = Muted(local.parts.database, local.parts.gate, {"shelves": ShelfSource()})
     async with local.working():
         await local.ended("bob")  # somebody leads, and has recovered what there was

@@ -71,10 +71,10 @@ async def test_each_source_uses_its_own_call_route(clock: ManualClock):
 
     for name in ("shelves", "attic"):
         assert (await calls.make(claim_of(name), ADMITTED)).state is JobState.SUCCEEDED
-    stranger = await calls.make(claim_of("stranger"), ADMITTED)
+    unknown_caller = await calls.make(claim_of("stranger"), ADMITTED)
 
     assert (usual.callers[PATH], own.callers[PATH]) == (["token usual c"], ["token own c"])
-    assert (stranger.state, stranger.reason) == (JobState.READY, "KeyError: 'stranger'")
+    assert (unknown_caller.state, unknown_caller.reason) == (JobState.READY, "KeyError: 'stranger'")
 
 
 async def test_a_postponed_call_counts_no_attempt_and_returns_its_permit(clock: ManualClock):

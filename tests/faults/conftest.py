@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chaos.deployment import Servers, Site, open_site
-from chaos.fleet import Nursery
+from chaos.fleet import ForkServerClient
 from chaos.servers import LosableValkey
 
 from tests.servers.migrated import migrated_folder
@@ -15,24 +15,24 @@ from tests.servers.registry import record_used
 from tests.servers.valkey import version_of
 from tidegate.storage.valkey.embedded import server_binary
 from tidegate.systems.github import ESSENTIAL
-from tidegate_simulators.github import LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import Behaviour, LimitSettings, SimulatorConfig, Sizes, WorldShape
 
 QUICK = {"lease": 3, "renew_every": 0.3}
 """A worker that is held up for less than the difference does not count as dead."""
 PATIENT: dict[str, Any] = {}
 """As by default: where nobody dies, a worker on a slow machine must not be taken for dead, and its calls made again."""
 SMALL = Sizes(issues=7, pulls=5, commits=9)
-CALM = Manners(error_pause_s=0, hang_s=0, drip_s=0)
+CALM = Behaviour(error_pause_s=0, hang_s=0, drip_s=0)
 LIMITS = {"concurrency": 20, "per_minute": 100_000, "floor": 0}
 
 Open = Callable[..., AbstractAsyncContextManager[Site]]
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServerClient]:
     """Where the workers of all tests come from."""
-    with Nursery() as nursery:
-        yield nursery
+    with ForkServerClient() as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def losable() -> Iterator[LosableValkey]:
 
 
 @pytest.fixture
-def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
+def site(fork_server: ForkServerClient, losable: LosableValkey, tmp_path: Path) -> Open:
     """Opens a site: on SQLite and a Valkey of its own, unless told otherwise."""
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
         quirks: bool = False,
         operators: int = 1,
         github_limits: LimitSettings | None = None,
-        manners: Manners = CALM,
+        behaviour: Behaviour = CALM,
         include: Iterable[str] = ESSENTIAL,
         membership: dict[str, Any] | None = None,
         upstream: dict[str, Any] | None = None,
@@ -74,11 +74,11 @@ def site(nursery: Nursery, losable: LosableValkey, tmp_path: Path) -> Open:
                 operators=operators,
             ),
             limits=github_limits or LimitSettings(),
-            manners=manners,
+            behaviour=behaviour,
         )
         settings = {"membership": QUICK if membership is None else membership, "upstream": upstream or {}}
         async with open_site(
-            nursery,
+            fork_server,
             await migrated_folder(tmp_path),
             servers or Servers(valkey_url=losable.url),
             config,

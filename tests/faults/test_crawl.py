@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from chaos.crawl import CrawlPlan, conduct
-from chaos.crawl_trouble import Roughness
+from chaos.crawl_faults import FaultPlan
 
 
 @pytest.mark.crash
@@ -20,7 +20,7 @@ async def test_a_crawl_loses_repeats_and_reorders_nothing_when_processes_die(tmp
         latency_ms=1,
         faults="500@mini_shop=0.2,reset@detail=0.1,truncated=0.01,redirect=0.03,loop=0.01,invalid=0.01,wrong=0.01",
         lease_s=1.5,
-        roughness=Roughness(workers=3, kill_every_s=0.5, fail_every_s=0.5, fail_for_s=0.1, valkey_every_s=0.8, most=2),
+        fault_plan=FaultPlan(workers=3, kill_every_s=0.5, fail_every_s=0.5, fail_for_s=0.1, valkey_every_s=0.8, most=2),
         database="sqlite",
     )
     verdict = await conduct(plan, tmp_path)

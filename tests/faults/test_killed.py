@@ -5,7 +5,7 @@ from chaos.worker import LEADING
 
 from tests.faults.conftest import Open, assert_all_is_well
 from tests.waiting import random_moment
-from tidegate_simulators.github import LimitSettings, Manners, Sizes
+from tidegate_simulators.github import Behaviour, LimitSettings, Sizes
 
 pytestmark = pytest.mark.crash
 
@@ -44,10 +44,10 @@ async def test_a_worker_that_dies_at_any_step_loses_repeats_and_miscounts_nothin
 
 async def test_a_small_quota_is_never_exceeded(site: Open):
     """With the reserve that settings have by default, by two processes at once, one of which dies."""
-    slow = Manners(latency_ms=20, error_pause_s=0, hang_s=0, drip_s=0)
+    slow = Behaviour(latency_ms=20, error_pause_s=0, hang_s=0, drip_s=0)
     quota = LimitSettings(quota=60, window_s=5)
     bounds = {"concurrency": 20, "per_minute": 100_000}
-    async with site(users=2, repositories=24, github_limits=quota, manners=slow, limits=bounds) as it:
+    async with site(users=2, repositories=24, github_limits=quota, behaviour=slow, limits=bounds) as it:
         run_ids = await it.begin(*it.logins)
         victim = await it.start()
         await it.working()
@@ -81,9 +81,9 @@ async def test_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
 
 async def test_workers_killed_at_random_times_lose_repeat_and_miscount_nothing(site: Open):
     """Three die, a moment after the others' first, second and third call; a fourth ends the work."""
-    slow = Manners(latency_ms=30, error_pause_s=0, hang_s=0, drip_s=0)
+    slow = Behaviour(latency_ms=30, error_pause_s=0, hang_s=0, drip_s=0)
     sizes = Sizes(issues=120, pulls=60, commits=130)
-    async with site(users=2, repositories=4, sizes=sizes, manners=slow) as it:
+    async with site(users=2, repositories=4, sizes=sizes, behaviour=slow) as it:
         run_ids = await it.begin(*it.logins)
         for calls in (5, 17, 29):
             victim = await it.start()

@@ -120,7 +120,7 @@ async def test_repeatedly_broken_sql_connections_cost_no_call(site: Open, losabl
     sizes = Sizes(issues=320, pulls=210, commits=330)
     async with (
         wired(postgres, losable) as (wire, servers),
-        site(servers=servers, users=2, repositories=2, sizes=sizes, manners=CALM, membership=PATIENT) as it,
+        site(servers=servers, users=2, repositories=2, sizes=sizes, behaviour=CALM, membership=PATIENT) as it,
     ):
         await it.working()
         await it.working()

@@ -11,13 +11,13 @@ from tests.waiting import stopwatch
 from tidegate.engine.credentials import CredentialState
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
-from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github import Behaviour, FaultKind, LimitSettings, Sizes
 
 pytestmark = pytest.mark.crash
 
 IMPATIENT = {"read_timeout": 3}
 """Seconds: less than the simulator hangs, and more than a slow machine takes for an answer."""
-HANGING = Manners(error_pause_s=0, hang_s=60, drip_s=0)
+HANGING = Behaviour(error_pause_s=0, hang_s=60, drip_s=0)
 TROUBLES = {
     FaultKind.SERVER_ERROR: "user",
     FaultKind.BAD_GATEWAY: "user.repos",
@@ -34,7 +34,7 @@ def paid_calls(it: Site) -> int:
 
 
 async def test_temporary_faults_are_retried_and_lose_nothing(site: Open):
-    async with site(repositories=3, manners=HANGING, upstream=IMPATIENT, membership=PATIENT) as it:
+    async with site(repositories=3, behaviour=HANGING, upstream=IMPATIENT, membership=PATIENT) as it:
         for kind, route in TROUBLES.items():
             it.github.faults.inject(kind, route=route)
         await it.start(first_pause_ms=50)
@@ -232,9 +232,9 @@ async def test_a_renamed_repository_is_stored_under_its_new_name(site: Open):
 
 
 async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open):
-    restless = Manners(restless=0.6, error_pause_s=0, hang_s=0, drip_s=0)
+    restless = Behaviour(restless=0.6, error_pause_s=0, hang_s=0, drip_s=0)
     sizes = Sizes(issues=300, pulls=150, commits=250)
-    async with site(sizes=sizes, manners=restless, membership=PATIENT) as it:
+    async with site(sizes=sizes, behaviour=restless, membership=PATIENT) as it:
         await it.working()
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -250,7 +250,7 @@ async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open
 
 
 async def test_data_that_is_being_computed_is_requested_again_and_counts_no_attempt(site: Open):
-    async with site(manners=CALM, membership=PATIENT) as it:
+    async with site(behaviour=CALM, membership=PATIENT) as it:
         it.github.faults.inject(FaultKind.PENDING, route="repo.commits")
         await it.start(first_pause_ms=100)
         run_ids = await it.begin(*it.logins)

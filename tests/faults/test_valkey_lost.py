@@ -16,12 +16,12 @@ from tests.servers.valkey import ServerMissing, redis_binary, version_of
 from tests.waiting import look_again, patience
 from tidegate.primitives.gate import BucketStatus
 from tidegate.systems.github.settings import POOL
-from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github import Behaviour, FaultKind, LimitSettings, Sizes
 
 pytestmark = pytest.mark.crash
 
 LONG = Sizes(issues=320, pulls=210, commits=330)
-SLOW = Manners(latency_ms=20, error_pause_s=0, hang_s=0, drip_s=0)
+SLOW = Behaviour(latency_ms=20, error_pause_s=0, hang_s=0, drip_s=0)
 
 
 async def lose(it: Site, losing: Callable[[], None], *, after_calls: int) -> list[int]:
@@ -37,13 +37,13 @@ async def lose(it: Site, losing: Callable[[], None], *, after_calls: int) -> lis
 
 @pytest.mark.parametrize("after_calls", [1, 9, 20])
 async def test_a_flushed_server_is_rebuilt_from_sql(site: Open, losable: LosableValkey, after_calls: int):
-    async with site(users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
+    async with site(users=2, repositories=2, sizes=LONG, behaviour=SLOW) as it:
         run_ids = await lose(it, losable.flush, after_calls=after_calls)
         await assert_all_is_well(it, run_ids)
 
 
 async def test_a_server_that_restarts_empty_is_rebuilt_from_sql(site: Open, losable: LosableValkey):
-    async with site(users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
+    async with site(users=2, repositories=2, sizes=LONG, behaviour=SLOW) as it:
         run_ids = await lose(it, losable.restart, after_calls=12)
         await assert_all_is_well(it, run_ids)
 
@@ -51,14 +51,14 @@ async def test_a_server_that_restarts_empty_is_rebuilt_from_sql(site: Open, losa
 async def test_a_killed_server_that_keeps_its_data_continues(site: Open):
     with LosableValkey(keeps=True) as server:
         servers = Servers(valkey_url=server.url)
-        async with site(servers=servers, users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
+        async with site(servers=servers, users=2, repositories=2, sizes=LONG, behaviour=SLOW) as it:
             run_ids = await lose(it, server.restart, after_calls=12)
             await assert_all_is_well(it, run_ids)
 
 
 async def test_a_server_with_restored_old_data_is_updated_from_sql(site: Open, losable: LosableValkey):
     """As one that saves snapshots: what it knows of jobs and permits is old, and every lease still lasts."""
-    async with site(users=2, repositories=2, sizes=LONG, manners=SLOW, membership={}) as it:
+    async with site(users=2, repositories=2, sizes=LONG, behaviour=SLOW, membership={}) as it:
         await it.working()
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -72,7 +72,7 @@ async def test_a_server_with_restored_old_data_is_updated_from_sql(site: Open, l
 
 async def test_a_server_that_lost_its_last_writes_is_updated_from_sql(site: Open, losable: LosableValkey):
     """It knows every process and every lease, and nothing of a run that was begun a moment before it died."""
-    async with site(users=2, repositories=2, manners=SLOW, membership={}) as it:
+    async with site(users=2, repositories=2, behaviour=SLOW, membership={}) as it:
         worker = await it.start()
         await worker.says(LEADING)
         await it.until_recovered()
@@ -94,7 +94,7 @@ async def test_a_flushed_redis_is_rebuilt_from_sql(site: Open):
     record_used("Redis", version_of(binary))
     with LosableValkey(binary=binary) as server:
         servers = Servers(valkey_url=server.url)
-        async with site(servers=servers, users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
+        async with site(servers=servers, users=2, repositories=2, sizes=LONG, behaviour=SLOW) as it:
             run_ids = await lose(it, server.flush, after_calls=12)
             await assert_all_is_well(it, run_ids)
 
@@ -102,7 +102,7 @@ async def test_a_flushed_redis_is_rebuilt_from_sql(site: Open):
 async def test_workers_waiting_for_permits_are_woken_after_a_flush(site: Open, losable: LosableValkey):
     """Nothing is under way when it happens: only the leader's heartbeat can tell."""
     hold_all = {"concurrency": 1, "per_minute": 100_000, "floor": 0}
-    async with site(repositories=3, manners=CALM, limits=hold_all) as it:
+    async with site(repositories=3, behaviour=CALM, limits=hold_all) as it:
         await it.working()
         hold = it.github.hold("/users/")
         run_ids = await it.begin(*it.logins)
@@ -190,7 +190,7 @@ async def test_the_calls_of_the_last_minute_count_after_a_loss_of_data(site: Ope
 
 
 async def test_the_killed_embedded_server_is_restarted_automatically(site: Open):
-    async with site(servers=Servers(valkey_url=None), users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
+    async with site(servers=Servers(valkey_url=None), users=2, repositories=2, sizes=LONG, behaviour=SLOW) as it:
         await it.working()
         run_ids = await it.begin(*it.logins)
         await it.github.until_arrived(12)

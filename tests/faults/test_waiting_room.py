@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from chaos.crowd import CrowdPlan, conduct
-from chaos.crowd_audit import Replay, Token, Verdict, judge_order
+from chaos.crowd_audit import Replay, Token, Verdict, check_order
 
 
 @pytest.mark.crash
@@ -43,9 +43,9 @@ def test_the_check_finds_every_overtaken_visitor_in_the_whole_history():
     since = {**dict.fromkeys((row.user for row in rows), 100), "u19": 10_000 + 100 * order.index(20)}
     verdict = Verdict(people=len(rows), capacity=len(rows))
 
-    assert list(judge_order(rows, since, verdict)) == ["1 were overtaken; u10 at 10 by 8"]
+    assert list(check_order(rows, since, verdict)) == ["1 were overtaken; u10 at 10 by 8"]
     assert (verdict.overtaken, verdict.most_passed) == (1, 8)
-    assert list(judge_order(rows[:9], since, Verdict())) == []
+    assert list(check_order(rows[:9], since, Verdict())) == []
 
 
 def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken():
@@ -54,7 +54,7 @@ def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken():
         [entry("7-0", "joined", ["b", 2]), entry("9-0", "entering", ["b", 2, 901]), entry("9-1", "joined", ["a", 1])]
     )
 
-    assert list(judge_order([token("b", 2, 901), token("a", 1, 1_001)], replay.present_since(), Verdict())) == []
+    assert list(check_order([token("b", 2, 901), token("a", 1, 1_001)], replay.present_since(), Verdict())) == []
 
 
 def test_a_visitor_whose_join_was_lost_is_not_overtaken_by_earlier_admissions():
@@ -67,8 +67,8 @@ def test_a_visitor_whose_join_was_lost_is_not_overtaken_by_earlier_admissions():
     replay.read([joined, entered])
 
     rows = [token("b", 2, 801), token("a", 1, 1_001)]
-    assert list(judge_order(rows, replay.present_since(), Verdict())) == []
-    assert list(judge_order(rows, {"a": 100}, Verdict())) == ["1 were overtaken; a at 1 by 1"]
+    assert list(check_order(rows, replay.present_since(), Verdict())) == []
+    assert list(check_order(rows, {"a": 100}, Verdict())) == ["1 were overtaken; a at 1 by 1"]
 
 
 def entry(number: str, what: str, *users: list[Any]) -> tuple[bytes, Mapping[bytes, bytes]]:

@@ -31,7 +31,7 @@ from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSettings
 from tidegate.systems.github.opening import OpenGithub
 from tidegate.systems.github.plugin import GithubPlugin
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 OVER = ("completed", "failed", "canceled")
 
@@ -169,7 +169,7 @@ async def served(
     users: int = 2,
     repositories: int = 1,
     limits: LimitSettings | None = None,
-    manners: Manners = CALM,
+    behaviour: Behaviour = CALM,
     has_token: bool = True,
     works: bool = True,
     headers: Mapping[str, str] | None = None,
@@ -180,7 +180,7 @@ async def served(
 ) -> AsyncGenerator[Served]:
     """A process that is at work, on embedded parts of its own, with the token of the simulator's operator or none."""
     world = WorldShape(users=users, repositories=repositories, sizes=SMALL, events=20, quirks=False)
-    config = SimulatorConfig(world=world, limits=limits or LimitSettings(), manners=manners)
+    config = SimulatorConfig(world=world, limits=limits or LimitSettings(), behaviour=behaviour)
     http = (http or HttpSettings()).model_copy(update={"port": 0})
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(GithubSimulator(config))

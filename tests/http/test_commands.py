@@ -21,7 +21,7 @@ from tidegate.app.cli import app
 from tidegate.app.cli.up import UP, WORK, Banner, Stopped, greeting, shutdown_message
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure_logs
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 KEY = "a-key-for-the-tests-0123456789"
 WORLD = WorldShape(users=1, repositories=8, quirks=False)
@@ -62,8 +62,8 @@ async def test_up_reports_its_url_collects_and_stops_on_a_signal(tmp_path: Path)
 @pytest.mark.full
 async def test_sigterm_during_a_run_drains_and_the_next_up_continues(tmp_path: Path):
     """Calls under way end and count; nothing that was collected is collected again."""
-    slow = Manners(latency_ms=120)
-    async with simulator(manners=slow, limits=LimitSettings(quota=10_000)) as (sim, variables):
+    slow = Behaviour(latency_ms=120)
+    async with simulator(behaviour=slow, limits=LimitSettings(quota=10_000)) as (sim, variables):
         login = sim.world.logins()[0]
         async with started(tmp_path, "up", "--port", "0", **variables) as first, client_of(first.url) as client:
             run = (await client.post("/v1/runs", {"login": login})).json
@@ -102,12 +102,12 @@ async def test_serve_answers_requests_and_work_executes_jobs(tmp_path: Path):
         ) as serve,
         started(tmp_path, "work", **variables) as work,
         client_of(serve.url, authorization=f"Bearer {KEY}") as client,
-        client_of(serve.url) as stranger,
+        client_of(serve.url) as unknown_caller,
     ):
         run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
         ended = await client.until_over(run["id"])
         figures = (await client.get("/metrics")).body
-        refused = await stranger.get("/v1/runs")
+        refused = await unknown_caller.get("/v1/runs")
         sockets = psutil.Process(work.process.pid).net_connections("tcp")
         assert (await work.stop())["is_clean"]
         assert (await serve.stop())["is_clean"]

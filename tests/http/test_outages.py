@@ -17,7 +17,7 @@ from tests.waiting import look_again, patience
 from tidegate.engine import runs
 from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Subject
-from tidegate_simulators.github import Manners
+from tidegate_simulators.github import Behaviour
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("figures_are_not_kept")]
 
@@ -110,7 +110,7 @@ async def test_without_the_database_the_process_is_live_not_ready_and_answers_re
 
 
 async def test_a_request_in_progress_at_shutdown_is_answered(tmp_path: Path):
-    async with served(tmp_path, manners=Manners(latency_ms=800), has_token=False) as slow:
+    async with served(tmp_path, behaviour=Behaviour(latency_ms=800), has_token=False) as slow:
         token = slow.sim.token_of(slow.sim.world.operators()[0])
         before = slow.sim.report().calls
         adding = asyncio.create_task(slow.client.post("/v1/credentials", {"token": token}))

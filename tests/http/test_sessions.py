@@ -135,11 +135,11 @@ async def test_a_wrong_key_gets_no_session(key: str):
 
 async def test_requests_without_a_valid_key_or_session_are_refused_with_the_reason():
     nobody = await ask(APP, "GET", ADDRESS)
-    stranger = await ask(APP, "GET", ADDRESS, bearer(OTHER))
+    unknown_caller = await ask(APP, "GET", ADDRESS, bearer(OTHER))
     late = await ask(APP, "GET", ADDRESS, {"cookie": f"{COOKIE}=x.y"})
 
-    assert {(each.status, each.problem) for each in (nobody, stranger, late)} == {(401, "key-needed")}
-    assert [each.json["detail"] for each in (nobody, stranger, late)] == [
+    assert {(each.status, each.problem) for each in (nobody, unknown_caller, late)} == {(401, "key-needed")}
+    assert [each.json["detail"] for each in (nobody, unknown_caller, late)] == [
         "the request has neither a key nor a session",
         "the key is not known",
         "the session has expired or is not valid; log in again",

@@ -124,14 +124,14 @@ async def start_warm(
 
 def _where_it_listens() -> str:
     with _starting:
-        return _zygote()[0]
+        return _fork_server()[0]
 
 
 @cache
-def _zygote() -> tuple[str, subprocess.Popen[bytes]]:
+def _fork_server() -> tuple[str, subprocess.Popen[bytes]]:
     """Where it listens, and itself: started when the first one asks, it ends with its standard input, which is ours."""
     address = f"{tempfile.mkdtemp(prefix='tidegate-warm-')}/socket"
-    command = [sys.executable, "-m", "tests.processes.zygote", address]
+    command = [sys.executable, "-m", "tests.processes.fork_server", address]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_ROOT)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n", "it could not start"

@@ -11,7 +11,7 @@ import sys
 import msgspec
 from examples.ticketing import payments, reservations
 from examples.ticketing.bank import Card, FakeBank
-from examples.ticketing.cashier import Cashier
+from examples.ticketing.payment_service import PaymentService
 from examples.ticketing.reservations import SeatTaken, TooManySeats
 from examples.ticketing.shop import ShopPlan
 
@@ -25,14 +25,16 @@ PLAN = ShopPlan()
 
 async def rush(database: Database, schedule: int, users: list[str]) -> list[str]:
     """Everybody wants every seat at once; those they got and paid."""
-    cashier = Cashier(database, FakeBank(database), charge_within=PLAN.charge_within, settle_after=PLAN.settle_after)
+    payment_service = PaymentService(
+        database, FakeBank(database), charge_within=PLAN.charge_within, settle_after=PLAN.settle_after
+    )
 
     async def want(user: str, seat: str) -> str | None:
         try:
             held = await database.transaction(reservations.reserve, schedule, seat, user, PLAN.hold_for)
         except (SeatTaken, TooManySeats):
             return None
-        payment = await cashier.pay(held.id, user, f"{user}-{seat}", Card.GOOD)
+        payment = await payment_service.pay(held.id, user, f"{user}-{seat}", Card.GOOD)
         return f"{seat} {payment.state.value}"
 
     wishes = [(user, seat) for user in users for seat in SEATS]

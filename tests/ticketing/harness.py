@@ -9,7 +9,7 @@ from typing import Any
 
 from examples.ticketing import catalogue, payments, reservations
 from examples.ticketing.bank import Card
-from examples.ticketing.keepers import HoldKeeper, PaymentKeeper
+from examples.ticketing.due_sources import HoldExpiry, PaymentSettlement
 from examples.ticketing.payments import Payment
 from examples.ticketing.reservations import Reservation, room_of
 from examples.ticketing.shop import BOARD, Shop, ShopPlan, make_tables, put_shop_together
@@ -59,7 +59,7 @@ class TicketingHarness:
         return await self.database.transaction(reservations.reserve, schedule, seat, user, hold_for)
 
     async def pay(self, held: Reservation, key: str = "key", card: Card = Card.GOOD) -> Payment:
-        return await self.shop.cashier.pay(held.id, held.user, key, card)
+        return await self.shop.payment_service.pay(held.id, held.user, key, card)
 
     async def buy(self, schedule: int, seat: str, user: str) -> Payment:
         return await self.pay(await self.reserve(schedule, seat, user), key=f"{user}-{seat}")
@@ -77,9 +77,9 @@ class TicketingHarness:
 
     async def keep(self) -> tuple[int | None, int | None]:
         """What the leader does until there is nothing to do; in how many ms there is more, for holds and payments."""
-        plan, cashier = self.shop.plan, self.shop.cashier
-        holds = HoldKeeper(self.database, plan.hold_for)
-        settling = PaymentKeeper(self.database, cashier, plan.settle_after)
+        plan, payment_service = self.shop.plan, self.shop.payment_service
+        holds = HoldExpiry(self.database, plan.hold_for)
+        settling = PaymentSettlement(self.database, payment_service, plan.settle_after)
         while (next_payment := await settling.fire()) == 0:
             pass
         while (next_hold := await holds.fire()) == 0:

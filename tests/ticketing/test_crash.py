@@ -123,7 +123,7 @@ async def test_a_payment_repeated_after_the_death_of_a_process_is_charged_once(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with after_the_death_of_one("charge", tmp_path, embedded, clock) as (harness, _, held):
-        payment = await harness.shop.cashier.pay(held, "ada", KEY, Card.GOOD)
+        payment = await harness.shop.payment_service.pay(held, "ada", KEY, Card.GOOD)
 
         assert payment.state == "completed"
         assert len(await harness.rows(charges)) == len(await harness.events()) == 1

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from examples.ticketing import payments
 from examples.ticketing.bank import BankAway, Card, FakeBank, Outcome, charges
-from examples.ticketing.cashier import Cashier
-from examples.ticketing.keepers import PaymentKeeper
+from examples.ticketing.due_sources import PaymentSettlement
+from examples.ticketing.payment_service import PaymentService
 from examples.ticketing.payments import KeyReused, PaymentState
 from examples.ticketing.reservations import HoldOver, Reservation
 
@@ -127,7 +127,7 @@ async def test_a_user_cannot_pay_for_the_seat_of_another(harness: TicketingHarne
     await harness.enter(mine.schedule, "bob")
 
     with pytest.raises(NotFound):
-        await harness.shop.cashier.pay(mine.id, "bob", "key", Card.GOOD)
+        await harness.shop.payment_service.pay(mine.id, "bob", "key", Card.GOOD)
 
 
 @pytest.mark.parametrize("card", [Card.MUTE, Card.SLOW])
@@ -162,7 +162,7 @@ async def test_a_charge_that_was_never_made_is_cancelled_and_the_seat_is_free(ha
     mine = await held(harness)
     payment = await harness.database.transaction(payments.begin, mine.id, "ada", "key", harness.shop.plan.settle_after)
     harness.clock.advance(timedelta(minutes=10))
-    await harness.shop.cashier.settle(payment.id)
+    await harness.shop.payment_service.settle(payment.id)
 
     assert (await harness.payment_state(payment), await harness.state(mine)) == ("declined", "expired")
     assert (await harness.seats(mine.schedule))["A1"] == "free"
@@ -183,8 +183,8 @@ async def test_a_payment_settled_twice_is_published_once(harness: TicketingHarne
     mine = await held(harness)
     payment = await harness.pay(mine, card=Card.MUTE)
 
-    await harness.shop.cashier.settle(payment.id)
-    await harness.shop.cashier.settle(payment.id)
+    await harness.shop.payment_service.settle(payment.id)
+    await harness.shop.payment_service.settle(payment.id)
 
     assert len(await harness.events()) == 1
 
@@ -214,12 +214,12 @@ async def test_a_bank_error_for_one_payment_delays_no_other(harness: TicketingHa
     mine, other = await held(harness), await held(harness)
     lost, found = [await harness.pay(each, each.id, Card.MUTE) for each in (mine, other)]
     harness.clock.advance(harness.shop.plan.settle_after)
-    cashier = Cashier(
+    payment_service = PaymentService(
         harness.database, LostAnswerBank(harness.database, lost.id), charge_within=timedelta(), settle_after=timedelta()
     )
 
     with pytest.raises(BankAway):
-        await PaymentKeeper(harness.database, cashier, harness.shop.plan.settle_after).fire()
+        await PaymentSettlement(harness.database, payment_service, harness.shop.plan.settle_after).fire()
 
     assert (await harness.payment_state(lost), await harness.payment_state(found)) == ("charging", "completed")
 

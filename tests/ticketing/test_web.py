@@ -304,13 +304,13 @@ async def test_during_a_valkey_outage_admitted_users_buy_and_no_other_is_admitte
 
             held = await ada.reserve(sale, "A1")
             paid = await ada.pay(held.json["id"])
-            stranger = await Buyer(client, None).reserve(sale, "A2")
+            unknown_caller = await Buyer(client, None).reserve(sale, "A2")
             joined = await client.ask("POST", f"/rooms/schedule-{sale}", data={"do": "join"})
             home = await client.get("/")
             ranking = await client.get("/api/concerts/ranking")
 
     assert (held.status, paid.status, paid.json["state"]) == (201, 201, "completed")
-    assert (stranger.status, joined.status) == (403, 503)
+    assert (unknown_caller.status, joined.status) == (403, 503)
     assert (home.status, "cannot be shown just now" in home.body.decode()) == (200, True)
     assert (ranking.status, ranking.json["concerts"], ranking.json["degraded"]) == (200, [], True)
 

@@ -86,7 +86,7 @@ def github(
         port=port,
         world=github_api.WorldShape(seed=seed, users=users, epoch=_time(epoch)),
         limits=github_api.LimitSettings(quota=quota, window_s=window_s, minute_s=minute_s, pause_s=pause_s),
-        manners=github_api.Manners(
+        behaviour=github_api.Behaviour(
             latency_ms=latency_ms,
             faults=github_api.parse_faults(faults),
             error_pause_s=error_pause_s,
@@ -152,7 +152,7 @@ def game(
             strikes_until_ban=strikes or None,
             ban_s=ban_s,
         ),
-        manners=game_api.Manners(latency_ms=latency_ms, faults=game_api.parse_faults(faults), etags=etags),
+        behaviour=game_api.Behaviour(latency_ms=latency_ms, faults=game_api.parse_faults(faults), etags=etags),
     )
     simulator = game_api.GameSimulator(config)
     _serve(simulator, lambda: _greet_game(simulator), _game_lines, as_json=as_json)
@@ -207,7 +207,7 @@ def marketplace(
         ),
         robots=market_site.RobotsSettings(groups=(market_site.RobotsGroup(crawl_delay_s=crawl_delay_s or None),)),
         politeness=market_site.Politeness(delay_s=delay_s, leeway_ms=leeway_ms),
-        manners=market_site.Manners(latency_ms=latency_ms, faults=market_site.parse_faults(faults), noise=noise),
+        behaviour=market_site.Behaviour(latency_ms=latency_ms, faults=market_site.parse_faults(faults), noise=noise),
     )
     simulator = market_site.MarketplaceSimulator(config)
     _serve(simulator, lambda: _greet_marketplace(simulator), _marketplace_lines, as_json=as_json)

@@ -38,7 +38,7 @@ from tidegate.http.application import build_application
 from tidegate.http.session_routes import SessionRoutes
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"
@@ -62,8 +62,8 @@ async def collector() -> AsyncGenerator[Collector]:
 async def upstream(collector: Collector, **changes: Any) -> AsyncGenerator[tuple[GithubSimulator, dict[str, str]]]:
     """A GitHub that takes its time, and the variables with which processes use it and tell the collector."""
     world = WorldShape(users=2, repositories=6, quirks=False)
-    limits, manners = LimitSettings(quota=10_000), Manners(latency_ms=60)
-    async with GithubSimulator(SimulatorConfig(world=world, limits=limits, manners=manners)) as sim:
+    limits, behaviour = LimitSettings(quota=10_000), Behaviour(latency_ms=60)
+    async with GithubSimulator(SimulatorConfig(world=world, limits=limits, behaviour=behaviour)) as sim:
         yield (
             sim,
             {
@@ -266,11 +266,11 @@ async def test_an_external_traceparent_does_not_force_sampling(collector: Collec
     settings = HttpSettings(api_key=SecretStr(key))
     app = build_application(SessionRoutes(Access(settings)).routes(), settings)
     async with traced(collector, sample=0):
-        stranger = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
+        unknown_caller = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
         known = {"traceparent": TRACEPARENT, "authorization": f"Bearer {key}"}
         friend = await ask(app, "POST", "/v1/session", known, {"key": key})
 
-    assert (stranger.status, friend.status) == (401, 200)
+    assert (unknown_caller.status, friend.status) == (401, 200)
     assert [each.name for each in collector.spans] == ["POST /v1/session"]
 
 

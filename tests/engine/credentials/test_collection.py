@@ -30,7 +30,7 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github import GithubSettings
 from tidegate.systems.github.opening import open_github
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, Sizes, WorldShape
 
 MANY_PAGES = Sizes(issues=320, pulls=220, commits=420)
 
@@ -41,7 +41,7 @@ def simulator(*, latency_ms: float = 20, **limits: Any) -> GithubSimulator:
         SimulatorConfig(
             world=WorldShape(users=2, operators=3, repositories=4, sizes=MANY_PAGES, events=40, quirks=False),
             limits=LimitSettings(**limits),
-            manners=Manners(latency_ms=latency_ms, jitter=0),
+            behaviour=Behaviour(latency_ms=latency_ms, jitter=0),
         )
     )
 
@@ -370,16 +370,16 @@ async def test_a_process_refused_by_address_does_not_invalidate_the_token(settin
 
 async def test_a_process_of_another_github_server_neither_serves_nor_fails_the_runs(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
-        operator, stranger = one.world.operators()[0], other.world.operators()[1]
+        operator, unknown_caller = one.world.operators()[0], other.world.operators()[1]
         async with open_github(settings(one), needs_credential=False) as collection:
             await collection.credential_manager.add_token(one.token_of(operator))
             run_id = await begin(collection, one.world.logins()[0])
             async with open_credentials(settings(other), "github") as elsewhere:
-                await elsewhere.add_token(other.token_of(stranger), name="strange")
+                await elsewhere.add_token(other.token_of(unknown_caller), name="strange")
                 await elsewhere.remove("strange")
                 assert (await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS, "ours is there still"
 
-                await elsewhere.add_token(other.token_of(stranger), name="strange")
+                await elsewhere.add_token(other.token_of(unknown_caller), name="strange")
                 await elsewhere.remove(operator)
 
             run = await collection.orchestrator.show(run_id)

@@ -14,7 +14,7 @@ from tests.engine.credentials.harness import APP, INSTALLATION, app_key
 from tests.processes import start_warm
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.embedded import EmbeddedServer
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 GIVEN_KEY = base64.b64encode(b"k" * 32).decode()
 
@@ -72,7 +72,7 @@ async def test_no_stored_or_logged_data_contains_a_secret(tmp_path: Path):
     config = SimulatorConfig(
         world=WorldShape(users=2, operators=3, repositories=2, quirks=False),
         limits=LimitSettings(installation_token_s=2),
-        manners=Manners(latency_ms=40),
+        behaviour=Behaviour(latency_ms=40),
     )
     async with GithubSimulator(config) as sim:
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})

@@ -74,7 +74,7 @@ def test_an_empty_list_shows_how_to_add_a_schedule(tidegate: Tidegate):
 
 
 async def test_a_schedule_is_triggered_once_for_each_key(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch):
-    async with GithubSimulator(SimulatorConfig(world=WORLD, manners=CALM)) as sim:
+    async with GithubSimulator(SimulatorConfig(world=WORLD, behaviour=CALM)) as sim:
         login, *_ = sim.world.logins()
         monkeypatch.setenv("TIDEGATE_GITHUB__API_URL", sim.url)
         monkeypatch.setenv("GITHUB_TOKEN", sim.token_of(sim.world.operators()[0]))

@@ -131,9 +131,9 @@ async def test_a_schedule_that_cannot_start_does_not_delay_the_others(harness: S
         assert "endless" not in begun
         assert errors["endless"]
     waiting = {each.login: each.next_at for each in await harness.schedules.list_schedules()}
-    stranger = waiting.pop("stranger")
-    assert stranger is not None
-    assert stranger <= clock.now()
+    unknown_caller = waiting.pop("stranger")
+    assert unknown_caller is not None
+    assert unknown_caller <= clock.now()
     assert set(waiting.values()) == {clock.now() + 3 * HOUR}
     assert "no valid credential" in (errors["unserved"] or "")
     assert "unwritable" not in begun, "of a run whose jobs cannot be written, nothing stays"

@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from tests.simulators.ticks import Ticks
-from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldClock, WorldShape
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, LimitSettings, Tempo, WorldClock, WorldShape
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = WorldShape(subjects=1_000, missing=0, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)
@@ -58,7 +58,7 @@ async def simulated(
     *,
     world: WorldShape = SMALL,
     limits: LimitSettings | None = None,
-    manners: Manners | None = None,
+    behaviour: Behaviour | None = None,
     subjects_counted: int = 1_000,
 ) -> AsyncGenerator[Client]:
     """A simulator of small documents whose time stands still, and a client with its first key."""
@@ -66,7 +66,7 @@ async def simulated(
     config = GameConfig(
         world=world,
         limits=limits or LimitSettings(),
-        manners=manners or Manners(hang_s=0, drip_s=0),
+        behaviour=behaviour or Behaviour(hang_s=0, drip_s=0),
         subjects_counted=subjects_counted,
     )
     clock = WorldClock(world.epoch, world.speed, ticks)

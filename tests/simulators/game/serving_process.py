@@ -6,13 +6,13 @@ import sys
 
 import uvloop
 
-from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, LimitSettings, WorldShape
 
 
 async def serve(body_bytes: int, idle_s: float) -> None:
     world = WorldShape(missing=0, body_bytes=body_bytes, kept_bytes=8_000)
-    manners = Manners(idle_s=idle_s, hang_s=0, drip_s=0.2)
-    config = GameConfig(world=world, limits=LimitSettings(per_second=10**9), manners=manners)
+    behaviour = Behaviour(idle_s=idle_s, hang_s=0, drip_s=0.2)
+    config = GameConfig(world=world, limits=LimitSettings(per_second=10**9), behaviour=behaviour)
     async with GameSimulator(config) as simulator:
         print(json.dumps({"url": simulator.url, "api_key": simulator.api_key}), flush=True)
         await asyncio.Event().wait()

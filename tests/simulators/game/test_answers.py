@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulators.game.client import EPOCH, SMALL, restless, simulated
 from tidegate_simulators.errors import InvalidArgument, NotFound
-from tidegate_simulators.game import GameConfig, GameSimulator, Manners, WorldShape, extract_kept
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, WorldShape, extract_kept
 from tidegate_simulators.game.world import World
 
 SOME_MISSING = WorldShape(subjects=1_000, missing=0.3, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)
@@ -61,7 +61,7 @@ async def test_the_accept_encoding_header_is_interpreted(accepted: str, packs: b
 
 
 async def test_nothing_is_compressed_when_disabled():
-    async with simulated(manners=Manners(compress=False)) as client:
+    async with simulated(behaviour=Behaviour(compress=False)) as client:
         assert "content-encoding" not in (await client.character(17, Accept_Encoding="gzip")).headers
 
 
@@ -134,7 +134,7 @@ async def test_without_the_setting_no_etags_are_sent():
 
 
 async def test_a_known_version_is_not_sent_again():
-    async with simulated(manners=Manners(etags=True)) as client:
+    async with simulated(behaviour=Behaviour(etags=True)) as client:
         tag = (await client.character(17)).headers["etag"]
         same = await client.character(17, If_None_Match=f'"other", {tag}')
         strong = await client.character(17, If_None_Match=tag.removeprefix("W/"))

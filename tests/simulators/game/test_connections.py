@@ -11,7 +11,7 @@ import pytest
 from tests.simulators.game.running import SERVING
 from tests.simulators.running import running
 from tests.waiting import simulated_delay
-from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, WorldShape
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, LimitSettings, WorldShape
 
 LARGE = 1_000_000
 MANY = 60
@@ -38,8 +38,8 @@ async def serving(loop: str, *, body_bytes: int = 30_000, idle_s: float = 75) ->
             yield Place(host, int(port), greeting["api_key"])
         return
     world = WorldShape(missing=0, body_bytes=body_bytes, kept_bytes=8_000)
-    manners = Manners(idle_s=idle_s, hang_s=0, drip_s=0.2)
-    config = GameConfig(world=world, limits=LimitSettings(per_second=10**9), manners=manners)
+    behaviour = Behaviour(idle_s=idle_s, hang_s=0, drip_s=0.2)
+    config = GameConfig(world=world, limits=LimitSettings(per_second=10**9), behaviour=behaviour)
     async with GameSimulator(config) as simulator:
         host, port = simulator.url.removeprefix("http://").split(":")
         yield Place(host, int(port), simulator.api_key)
@@ -99,7 +99,7 @@ async def report(place: Place) -> dict[str, Any]:
         return json.loads((await talk.answer())[2])
 
 
-async def spoil(place: Place, kind: str) -> None:
+async def corrupt(place: Place, kind: str) -> None:
     """Let the next call fail."""
     async with talking(place) as talk:
         fault = json.dumps({"kind": kind}).encode()
@@ -153,7 +153,7 @@ async def test_the_connection_closes_when_the_client_requests_it(loop: str):
 async def test_calls_pipelined_behind_a_slow_one_are_all_answered(loop: str):
     """Far more of them than are read at once."""
     async with serving(loop) as place, talking(place) as talk:
-        await spoil(place, "slow")
+        await corrupt(place, "slow")
         sending = asyncio.create_task(talk.say(place.request() + place.request("HEAD / HTTP/1.1") * 15_000))
         assert (await talk.answer())[0] == 200
 
@@ -195,7 +195,7 @@ async def test_a_connection_in_use_is_never_closed(loop: str):
 @pytest.mark.parametrize("kind", ["reset", "timeout"])
 async def test_a_fault_closes_the_connection_and_drops_pipelined_calls(loop: str, kind: str):
     async with serving(loop) as place, talking(place) as talk:
-        await spoil(place, kind)
+        await corrupt(place, kind)
         await talk.say(place.request() + place.request())
 
         with pytest.raises(ConnectionResetError):

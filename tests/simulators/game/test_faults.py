@@ -10,9 +10,9 @@ import pytest
 from tests.simulators.game.client import simulated
 from tests.waiting import lasting_at_least
 from tidegate_simulators.errors import InvalidArgument
-from tidegate_simulators.game import FaultKind, FaultRule, Manners, Tempo, parse_faults, parse_tempi
+from tidegate_simulators.game import Behaviour, FaultKind, FaultRule, Tempo, parse_faults, parse_tempi
 
-QUICK = Manners(hang_s=0, drip_s=0)
+QUICK = Behaviour(hang_s=0, drip_s=0)
 
 
 @pytest.mark.parametrize("status", [400, 429, 500, 502, 503, 504])
@@ -27,7 +27,7 @@ async def test_a_call_fails_with_a_status(status: int):
 
 
 async def test_an_arbitrary_refusal_has_a_retry_after():
-    async with simulated(manners=Manners(retry_after_s=7)) as client:
+    async with simulated(behaviour=Behaviour(retry_after_s=7)) as client:
         client.sim.faults.inject(FaultKind.REFUSED)
 
         assert (await client.character()).headers["retry-after"] == "7"
@@ -35,7 +35,7 @@ async def test_an_arbitrary_refusal_has_a_retry_after():
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.TIMEOUT])
 async def test_a_connection_is_closed_instead_of_an_answer(kind: FaultKind):
-    async with simulated(manners=QUICK) as client:
+    async with simulated(behaviour=QUICK) as client:
         client.sim.faults.inject(kind)
         with pytest.raises(aiohttp.ClientOSError):
             await client.character()
@@ -46,7 +46,7 @@ async def test_a_connection_is_closed_instead_of_an_answer(kind: FaultKind):
 
 
 async def test_an_unanswered_call_hangs():
-    async with simulated(manners=Manners(hang_s=60)) as client:
+    async with simulated(behaviour=Behaviour(hang_s=60)) as client:
         client.sim.faults.inject(FaultKind.TIMEOUT)
 
         with pytest.raises(TimeoutError):
@@ -64,7 +64,7 @@ async def test_a_body_is_truncated(packing: str):
 
 
 async def test_a_slow_body_is_complete():
-    async with simulated(manners=Manners(drip_s=0.2)) as client:
+    async with simulated(behaviour=Behaviour(drip_s=0.2)) as client:
         whole = await client.character()
         client.sim.faults.inject(FaultKind.SLOW)
         with lasting_at_least(0.15):
@@ -113,7 +113,7 @@ async def test_a_fault_can_be_limited_to_one_character_and_a_number_of_calls():
 
 async def test_a_fixed_share_of_calls_fails_reproducibly():
     async def statuses() -> list[int]:
-        async with simulated(manners=Manners(faults=parse_faults("500=0.2,502@7=0.5"))) as client:
+        async with simulated(behaviour=Behaviour(faults=parse_faults("500=0.2,502@7=0.5"))) as client:
             return [*await client.statuses(60), *await client.statuses(40, subject=7)]
 
     first = await statuses()
@@ -147,7 +147,7 @@ async def test_invalid_faults_are_refused(nonsense: dict[str, object]):
 
 
 async def test_latency_varies_so_that_answers_overtake_each_other():
-    async with simulated(manners=Manners(latency_ms=40, jitter=0.9)) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=40, jitter=0.9)) as client:
         order: list[int] = []
 
         async def ask(subject: int) -> None:
@@ -159,7 +159,7 @@ async def test_latency_varies_so_that_answers_overtake_each_other():
 
 
 async def test_waiting_clients_are_disconnected_when_the_simulator_stops():
-    async with simulated(manners=Manners(latency_ms=60_000)) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=60_000)) as client:
         waiting = asyncio.create_task(client.character())
         while not client.sim.report().calls:
             await asyncio.sleep(0)
@@ -189,9 +189,9 @@ def test_rules_are_parsed():
         lambda: parse_tempi("60"),
         lambda: parse_tempi("1=often"),
         lambda: parse_tempi("1=0"),
-        lambda: Manners(jitter=2),
-        lambda: Manners(idle_s=0),
-        lambda: Manners(latency_ms=-1),
+        lambda: Behaviour(jitter=2),
+        lambda: Behaviour(idle_s=0),
+        lambda: Behaviour(latency_ms=-1),
     ],
 )
 def test_invalid_rules_are_refused(wrong: Callable[[], object]):

@@ -62,7 +62,7 @@ def test_the_next_change_is_when_the_version_changes_and_not_before(subject: int
 
 
 def test_past_states_are_reproducible_from_the_seed():
-    one, other, stranger = (
+    one, other, unknown_caller = (
         World(ALL_HOURLY),
         World(ALL_HOURLY),
         World(WorldShape(seed=2, missing=0, tempi=ALL_HOURLY.tempi)),
@@ -70,7 +70,7 @@ def test_past_states_are_reproducible_from_the_seed():
     subjects = range(1, 200)
 
     assert [one.state(s, NOW_MS) for s in subjects] == [other.state(s, NOW_MS) for s in reversed(subjects)][::-1]
-    assert [one.state(s, NOW_MS) for s in subjects] != [stranger.state(s, NOW_MS) for s in subjects]
+    assert [one.state(s, NOW_MS) for s in subjects] != [unknown_caller.state(s, NOW_MS) for s in subjects]
 
 
 def test_changes_are_a_poisson_process():

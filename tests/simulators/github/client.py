@@ -10,7 +10,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from tidegate.core.clock import ManualClock
-from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import Behaviour, GithubSimulator, LimitSettings, SimulatorConfig, Sizes, WorldShape
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 
@@ -85,7 +85,7 @@ async def simulated(
     quirks: bool = False,
     discussions: int = 0,
     limits: LimitSettings | None = None,
-    manners: Manners | None = None,
+    behaviour: Behaviour | None = None,
 ) -> AsyncGenerator[Client]:
     """A simulator with one small repository unless told otherwise, its clock, and a client of its first user."""
     clock = ManualClock()
@@ -99,7 +99,7 @@ async def simulated(
             discussions=discussions,
         ),
         limits=limits or LimitSettings(),
-        manners=manners or Manners(error_pause_s=0, hang_s=0, drip_s=0),
+        behaviour=behaviour or Behaviour(error_pause_s=0, hang_s=0, drip_s=0),
     )
     agent = {"User-Agent": "tests"}
     async with GithubSimulator(config, clock) as sim, aiohttp.ClientSession(headers=agent) as session:

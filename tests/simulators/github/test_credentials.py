@@ -114,11 +114,11 @@ async def test_an_app_gets_a_token_that_expires(key: PrivateKey):
 async def test_only_a_valid_and_current_signature_authenticates_an_app(key: PrivateKey):
     async with simulated() as client:
         client.sim.credentials.register_app(APP, key.pkcs1, {INSTALLATION: (1, 1)})
-        stranger = new_key()
+        unknown_caller = new_key()
         good = claims(client)
 
         for signed in (
-            stranger.sign(good),
+            unknown_caller.sign(good),
             key.sign(good, algorithm="none"),
             key.sign(good | {"iss": "72"}),
             key.sign(claims(client, lasts_s=3_600)),

@@ -10,7 +10,7 @@ import pytest
 from tests.simulators.github.client import Client, simulated
 from tests.waiting import lasting_at_least
 from tidegate_simulators.errors import InvalidArgument
-from tidegate_simulators.github import FaultKind, FaultRule, LimitSettings, Manners, Sizes, parse_faults
+from tidegate_simulators.github import Behaviour, FaultKind, FaultRule, LimitSettings, Sizes, parse_faults
 
 
 def issues(client: Client) -> str:
@@ -43,7 +43,7 @@ async def test_a_closed_connection_counts_as_a_call(kind: FaultKind):
 
 
 async def test_a_hanging_call_exceeds_the_timeout_of_the_client():
-    async with simulated(manners=Manners(hang_s=30)) as client:
+    async with simulated(behaviour=Behaviour(hang_s=30)) as client:
         client.sim.faults.inject(FaultKind.TIMEOUT)
 
         with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ async def test_a_body_is_truncated(packing: str):
 
 
 async def test_a_slow_body_is_complete():
-    async with simulated(sizes=Sizes(issues=100), manners=Manners(drip_s=0.2)) as client:
+    async with simulated(sizes=Sizes(issues=100), behaviour=Behaviour(drip_s=0.2)) as client:
         whole = await client.get(issues(client))
         client.sim.faults.inject(FaultKind.SLOW)
         with lasting_at_least(0.15):
@@ -110,7 +110,7 @@ async def test_a_fault_can_be_limited_to_matching_calls_and_a_number():
 async def test_a_fixed_share_of_calls_fails_reproducibly():
     async def statuses() -> list[int]:
         rules = parse_faults("500=0.2,502@user=0.3")
-        async with simulated(manners=Manners(faults=rules, error_pause_s=0)) as client:
+        async with simulated(behaviour=Behaviour(faults=rules, error_pause_s=0)) as client:
             return [(await client.get(f"/users/{client.login}")).status for _ in range(100)]
 
     first = await statuses()
@@ -120,7 +120,7 @@ async def test_a_fixed_share_of_calls_fails_reproducibly():
 
 
 async def test_latency_varies_so_that_answers_overtake_each_other():
-    async with simulated(manners=Manners(latency_ms=40, jitter=0.9)) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=40, jitter=0.9)) as client:
         order: list[int] = []
 
         async def ask() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.simulators.github.client import Client, simulated
-from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
+from tidegate_simulators.github import Behaviour, FaultKind, LimitSettings, Sizes
 from tidegate_simulators.github.graphql_language import Field, SyntaxProblem, Variable, parse
 
 REVIEWS = """
@@ -70,7 +70,7 @@ async def test_the_cost_is_a_hundredth_of_the_requested_connections():
         assert (limit["cost"], limit["nodeCount"], limit["remaining"]) == (1, 4_600, 4_999)
         assert got.remaining == 4_999
 
-    async with simulated(sizes=Sizes(pulls=1), manners=Manners(graphql_nodes_in_time=500_000)) as client:
+    async with simulated(sizes=Sizes(pulls=1), behaviour=Behaviour(graphql_nodes_in_time=500_000)) as client:
         nested = "pullRequests(first: 50) { nodes { reviews(first: 60) { totalCount } } }"
         limit = (await client.query(PRICED % nested, login=client.login)).json["data"]["rateLimit"]
         assert (limit["cost"], limit["nodeCount"]) == (51, 100 + 5_000 + 300_000)
@@ -140,7 +140,7 @@ async def test_too_many_nodes_are_refused():
 
 
 async def test_a_query_that_takes_too_long_is_charged_and_succeeds_with_half_the_page():
-    async with simulated(sizes=SIZES, manners=Manners(error_pause_s=0, graphql_nodes_in_time=5_000)) as client:
+    async with simulated(sizes=SIZES, behaviour=Behaviour(error_pause_s=0, graphql_nodes_in_time=5_000)) as client:
         owner, name = client.repo().split("/")
         got = await client.query(REVIEWS, owner=owner, name=name, pulls=100)
 

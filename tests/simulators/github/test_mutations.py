@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulators.github.client import Client, simulated
 from tidegate_simulators.errors import InvalidArgument, NotFound
-from tidegate_simulators.github import Manners, Sizes
+from tidegate_simulators.github import Behaviour, Sizes
 from tidegate_simulators.github.draws import iso
 from tidegate_simulators.github.mutations import OPERATIONS
 
@@ -105,7 +105,7 @@ async def test_an_item_removed_at_the_front_hides_one_behind_a_page_number():
 
 
 async def test_a_changing_world_changes_between_pages():
-    async with simulated(sizes=SIZES, manners=Manners(restless=0.5)) as client:
+    async with simulated(sizes=SIZES, behaviour=Behaviour(restless=0.5)) as client:
         existed = {i["id"] for i in client.sim.truth(client.login).repositories[0].issues}
         seen = await client.all(f"/repos/{client.repo()}/issues?state=all&per_page=5")
 

@@ -1,7 +1,7 @@
 """Lists, page by page."""
 
 from tests.simulators.github.client import simulated
-from tidegate_simulators.github import Manners, Sizes
+from tidegate_simulators.github import Behaviour, Sizes
 
 MANY = Sizes(issues=150, pulls=110, commits=230, issue_comments=205, review_comments=120)
 
@@ -79,8 +79,8 @@ async def test_page_numbers_do_not_reach_beyond_ten_thousand_items():
 
 
 async def test_where_cursors_end_the_rest_is_reached_by_since():
-    manners = Manners(largest_page_offset=200, cursors_reach_everything=False)
-    async with simulated(sizes=MANY, manners=manners) as client:
+    behaviour = Behaviour(largest_page_offset=200, cursors_reach_everything=False)
+    async with simulated(sizes=MANY, behaviour=behaviour) as client:
         url = f"/repos/{client.repo()}/issues?state=all&per_page=100&sort=updated&direction=asc"
         first = await client.get(url)
         assert (await client.get(first.links["next"])).status == 422

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulators.github.client import Got, simulated
 from tests.waiting import lasting_at_least
-from tidegate_simulators.github import LimitSettings, Manners
+from tidegate_simulators.github import Behaviour, LimitSettings
 from tidegate_simulators.github.secondary import SECONDARY, Sliding
 from tidegate_simulators.stalls import LoopMonitor
 
@@ -18,7 +18,7 @@ def is_secondary(got: Got) -> bool:
 
 async def test_a_hundred_concurrent_calls_pass_and_one_more_is_refused():
     limits = LimitSettings(at_once=10)
-    async with simulated(limits=limits, manners=Manners(latency_ms=150, jitter=0)) as client:
+    async with simulated(limits=limits, behaviour=Behaviour(latency_ms=150, jitter=0)) as client:
         url = f"/users/{client.login}"
         assert [got.status for got in await asyncio.gather(*(client.get(url) for _ in range(10)))] == [200] * 10
         assert client.sim.report().broken == 0

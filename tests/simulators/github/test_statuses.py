@@ -125,8 +125,8 @@ async def test_statistics_are_computed_after_the_first_request():
 
 async def test_stargazers_are_forbidden_to_other_users():
     async with simulated() as client:
-        stranger = client.sim.token_of(client.sim.world.operators()[0])
-        assert (await client.get(f"/repos/{client.repo()}/stargazers", token=stranger)).status == 403
+        unknown_caller = client.sim.token_of(client.sim.world.operators()[0])
+        assert (await client.get(f"/repos/{client.repo()}/stargazers", token=unknown_caller)).status == 403
         assert (await client.get(f"/repos/{client.repo()}/stargazers")).status == 200, "the owner may"
         assert (await client.get(f"/repos/{client.repo()}/subscribers")).status == 403
         assert (await client.get(f"/repos/{client.repo()}")).json["stargazers_count"] > 0

@@ -14,8 +14,8 @@ from yarl import URL
 
 from tests.simulators.ticks import Ticks
 from tidegate_simulators.marketplace import (
+    Behaviour,
     LimitSettings,
-    Manners,
     MarketplaceConfig,
     MarketplaceSimulator,
     Politeness,
@@ -91,7 +91,7 @@ async def simulated(
     limits: LimitSettings = FREE,
     robots: RobotsSettings | None = None,
     politeness: Politeness = LAX,
-    manners: Manners | None = None,
+    behaviour: Behaviour | None = None,
     only_known: bool = False,
 ) -> AsyncGenerator[Client]:
     ticks = Ticks()
@@ -100,7 +100,7 @@ async def simulated(
         limits=limits,
         robots=robots or RobotsSettings(),
         politeness=politeness,
-        manners=manners or Manners(hang_s=0, drip_s=0),
+        behaviour=behaviour or Behaviour(hang_s=0, drip_s=0),
         identities=4,
         only_known=only_known,
     )

@@ -6,7 +6,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from tests.simulators.marketplace.client import SMALL, Client, Got, simulated
-from tidegate_simulators.marketplace import Manners, Politeness, RobotsGroup, RobotsSettings, World, WorldShape
+from tidegate_simulators.marketplace import Behaviour, Politeness, RobotsGroup, RobotsSettings, World, WorldShape
 
 
 def addresses(product: int, shop: int) -> list[str]:
@@ -184,14 +184,14 @@ async def test_a_change_elsewhere_does_not_change_a_page():
 
 
 async def test_without_validators_every_page_is_sent_again():
-    async with simulated(manners=Manners(validators=False)) as client:
+    async with simulated(behaviour=Behaviour(validators=False)) as client:
         first = await client.get("/search?q=lantern")
         assert "etag" not in first.headers
         assert (await client.get("/search?q=lantern", If_None_Match="*")).status == 200
 
 
 async def test_noise_changes_every_answer_and_nothing_else():
-    async with simulated(manners=Manners(noise=True)) as client:
+    async with simulated(behaviour=Behaviour(noise=True)) as client:
         product = next(client.sim.world.products())
         for path in ("/search?q=lantern", *addresses(product.id, product.shop_id)):
             first, second = await client.get(path), await client.get(path)

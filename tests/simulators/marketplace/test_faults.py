@@ -7,12 +7,12 @@ import pytest
 
 from tests.simulators.marketplace.client import simulated
 from tests.waiting import lasting_at_least
-from tidegate_simulators.marketplace import FaultKind, Manners, Route, parse_faults
+from tidegate_simulators.marketplace import Behaviour, FaultKind, Route, parse_faults
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_call_fails_with_a_status(status: int):
-    async with simulated(manners=Manners(retry_after_s=7)) as client:
+    async with simulated(behaviour=Behaviour(retry_after_s=7)) as client:
         client.sim.faults.inject_at(None, FaultKind(str(status)))
         failed = await client.get("/search?q=lantern")
         assert failed.status == status
@@ -41,7 +41,7 @@ async def test_an_answer_is_truncated_or_never_sent(kind: FaultKind, error: type
 
 
 async def test_a_slow_body_is_complete():
-    async with simulated(manners=Manners(drip_s=0.1)) as client:
+    async with simulated(behaviour=Behaviour(drip_s=0.1)) as client:
         whole = await client.get("/search?q=lantern")
         client.sim.faults.inject_at(None, FaultKind.SLOW)
         with lasting_at_least(0.08):
@@ -74,7 +74,7 @@ async def test_a_faulty_answer_may_have_status_200():
 
 
 async def test_a_redirect_leads_to_the_answer_and_a_loop_to_itself():
-    async with simulated(manners=Manners(faults=parse_faults("redirect=1"))) as client:
+    async with simulated(behaviour=Behaviour(faults=parse_faults("redirect=1"))) as client:
         for path in ("/search?q=lantern", "/robots.txt"):
             sent = await client.get(path)
             assert sent.status == 302
@@ -104,6 +104,6 @@ async def test_a_fault_can_be_limited_to_one_route_and_robots_is_never_altered()
 
 
 async def test_answers_have_a_latency():
-    async with simulated(manners=Manners(latency_ms=30, jitter=0)) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=30, jitter=0)) as client:
         with lasting_at_least(0.025):
             await client.get("/")

@@ -42,7 +42,7 @@ async def test_an_identity_that_continues_is_banned_at_that_host_temporarily():
 
 async def test_an_overloaded_host_refuses_all_clients_and_then_bans_them():
     limits = LimitSettings(
-        per_identity=None, per_host=3, host_window_s=1, host_strikes_until_ban=2, host_ban_s=60, ban_is_told=False
+        per_identity=None, per_host=3, host_window_s=1, host_strikes_until_ban=2, host_ban_s=60, ban_is_announced=False
     )
     async with simulated(limits=limits, world=TWO) as client:
         assert [(await client.get("/", who=who)).status for who in range(4)] == [200, 200, 200, 429]

@@ -7,9 +7,9 @@ import pytest
 
 from tests.simulators.marketplace.client import FREE, Client, simulated
 from tidegate_simulators.marketplace import (
+    Behaviour,
     FaultKind,
     LimitSettings,
-    Manners,
     PauseScope,
     Politeness,
     RobotsGroup,
@@ -111,7 +111,7 @@ async def test_a_tolerance_covers_network_delays_of_a_gap():
 
 @pytest.mark.parametrize("kind", [FaultKind.REFUSED, FaultKind.UNAVAILABLE])
 async def test_a_call_before_the_end_of_a_retry_after_is_found_for_every_identity(kind: FaultKind):
-    async with simulated(manners=Manners(retry_after_s=10), world=TWO) as client:
+    async with simulated(behaviour=Behaviour(retry_after_s=10), world=TWO) as client:
         client.sim.faults.inject_at(None, kind)
         await client.get("/")
         await call_after(client, 9.999, who=1)
@@ -119,7 +119,7 @@ async def test_a_call_before_the_end_of_a_retry_after_is_found_for_every_identit
         await call_after(client, 0, host=1)
         await call_after(client, 0.001, who=1)
         assert [client.violations(host) for host in (0, 1)] == [{"pause_ignored": 1}, {}]
-        assert client.sim.report().hosts[0].pauses_told == 1
+        assert client.sim.report().hosts[0].pauses_announced == 1
 
 
 async def test_a_setting_decides_to_which_identities_a_pause_applies():
@@ -144,7 +144,7 @@ async def test_a_pause_of_a_whole_host_applies_to_all_identities_under_either_se
 
 
 async def test_a_shorter_pause_does_not_end_a_longer_one():
-    async with simulated(manners=Manners(retry_after_s=2), limits=LimitSettings(per_identity=1)) as client:
+    async with simulated(behaviour=Behaviour(retry_after_s=2), limits=LimitSettings(per_identity=1)) as client:
         assert await client.statuses(2) == [200, 429], "a minute is asked for"
         client.sim.faults.inject_at(None, FaultKind.UNAVAILABLE)
         assert await call_after(client, 1, who=1) == 503
@@ -155,8 +155,8 @@ async def test_a_shorter_pause_does_not_end_a_longer_one():
 @pytest.mark.parametrize("is_limit", [False, True])
 async def test_a_pause_starts_when_its_answer_is_sent(is_limit: bool):
     """Whoever called before could not know."""
-    manners, limits = Manners(latency_ms=50, jitter=0, retry_after_s=10), LimitSettings(per_identity=1)
-    async with simulated(manners=manners, limits=limits if is_limit else FREE) as client:
+    behaviour, limits = Behaviour(latency_ms=50, jitter=0, retry_after_s=10), LimitSettings(per_identity=1)
+    async with simulated(behaviour=behaviour, limits=limits if is_limit else FREE) as client:
         if is_limit:
             assert await client.statuses(1) == [200]
         else:
@@ -260,7 +260,7 @@ async def test_a_host_that_has_banned_all_identities_must_not_be_called():
 
 
 async def test_a_ban_without_an_end_causes_no_violation():
-    async with simulated(limits=LimitSettings(ban_is_told=False)) as client:
+    async with simulated(limits=LimitSettings(ban_is_announced=False)) as client:
         client.sim.ban("identity-0", for_s=60)
         for _ in range(3):
             await call_after(client, 1)
@@ -269,7 +269,7 @@ async def test_a_ban_without_an_end_causes_no_violation():
 
 
 async def test_two_concurrent_uses_of_an_identity_are_found_also_on_two_hosts():
-    async with simulated(manners=Manners(latency_ms=50, jitter=0), world=TWO) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=50, jitter=0), world=TWO) as client:
         await asyncio.gather(client.get("/", who=0), client.get("/", who=1))
         assert client.sim.report().broken == 0
         await asyncio.gather(client.get("/", who=0), client.get("/", who=0, host=1))
@@ -286,7 +286,7 @@ async def test_two_concurrent_uses_of_an_identity_are_found_also_on_two_hosts():
 
 
 async def test_a_call_whose_client_disconnected_is_no_longer_running():
-    async with simulated(manners=Manners(latency_ms=60_000)) as client:
+    async with simulated(behaviour=Behaviour(latency_ms=60_000)) as client:
         waiting = asyncio.create_task(client.get("/"))
         while not client.sim.report().calls:
             await asyncio.sleep(0)

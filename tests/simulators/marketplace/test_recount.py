@@ -7,11 +7,11 @@ from hypothesis import strategies as some
 
 from tests.examples import examples
 from tidegate_simulators.marketplace import PauseScope, Politeness, RobotsGroup, RobotsSettings
-from tidegate_simulators.marketplace.book import MannersBook
 from tidegate_simulators.marketplace.config import LimitSettings
 from tidegate_simulators.marketplace.identities import Caller
 from tidegate_simulators.marketplace.ledger import Ledger
 from tidegate_simulators.marketplace.pauses import Pauses
+from tidegate_simulators.marketplace.politeness_record import PolitenessRecord
 from tidegate_simulators.marketplace.rates import rate_of_host, rate_of_identity
 from tidegate_simulators.marketplace.robots import Robots
 
@@ -36,7 +36,7 @@ def test_early_calls_equal_those_found_by_a_recount(
 ):
     limits, robots = LimitSettings(), Robots(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=crawl_delay_s),)))
     politeness = Politeness(delay_s=delay_s, leeway_ms=leeway_ms, robots_required=False)
-    book = MannersBook(0, Ledger(), rate_of_host(limits), politeness, arrivals_kept=1_000)
+    book = PolitenessRecord(0, Ledger(), rate_of_host(limits), politeness, arrivals_kept=1_000)
     callers = [Caller(f"one-{number}", [rate_of_identity(limits)], is_known=True) for number in range(2)]
     least_us, leeway_us = max(delay_s, crawl_delay_s or 0) * SECOND_US, leeway_ms * 1_000
     now_us, came, told = 0, list[int](), list[tuple[int, int]]()
@@ -51,7 +51,7 @@ def test_early_calls_equal_those_found_by_a_recount(
         if pause is not None:
             wait_s, late_us = pause
             told.append((now_us + late_us, now_us + late_us + wait_s * SECOND_US))
-            book.tell_pause(callers[who], now_us + late_us, wait_s, PauseScope.IDENTITY)
+            book.announce_pause(callers[who], now_us + late_us, wait_s, PauseScope.IDENTITY)
 
     report = book.report("", robots)
     assert list(book.arrivals) == came
@@ -86,7 +86,7 @@ def test_a_tolerance_applies_at_both_ends_of_a_pause():
 
 def test_a_log_keeps_a_limited_number_of_arrivals_and_counts_all():
     limits, robots = LimitSettings(), Robots(RobotsSettings())
-    book = MannersBook(0, Ledger(), rate_of_host(limits), Politeness(delay_s=1), arrivals_kept=3)
+    book = PolitenessRecord(0, Ledger(), rate_of_host(limits), Politeness(delay_s=1), arrivals_kept=3)
     caller = Caller("one", [rate_of_identity(limits)], is_known=True)
     for second in (0, 2, 4, 6, 6.5):
         book.arrive(caller, b"agent", b"/robots.txt", robots, round(second * SECOND_US), is_whole=True)

@@ -7,11 +7,11 @@ import pytest
 from tests.simulators.marketplace.client import SMALL
 from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.marketplace import (
+    Behaviour,
     Documents,
     FaultKind,
     FaultRule,
     LimitSettings,
-    Manners,
     MarketplaceConfig,
     Politeness,
     ProductTruth,
@@ -138,7 +138,7 @@ def test_fault_rules_are_parsed():
         lambda: RobotsSettings(status=301),
         lambda: Politeness(delay_s=-1),
         lambda: Politeness(at_once_per_identity=0),
-        lambda: Manners(jitter=2),
+        lambda: Behaviour(jitter=2),
         lambda: MarketplaceConfig(port=65_535, world=WorldShape(hosts=2)),
         lambda: MarketplaceConfig(identities=-1),
         lambda: World(SMALL).advance(-1),

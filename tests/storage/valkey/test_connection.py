@@ -141,9 +141,9 @@ async def test_a_server_of_another_kind_is_reported(scheme: str, greeting: bytes
         await writer.drain()
         writer.close()
 
-    stranger = await asyncio.start_server(greet, "127.0.0.1", 0)
-    async with stranger:
-        refusal = await refusal_of(f"{scheme}://127.0.0.1:{stranger.sockets[0].getsockname()[1]}")
+    unknown_caller = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with unknown_caller:
+        refusal = await refusal_of(f"{scheme}://127.0.0.1:{unknown_caller.sockets[0].getsockname()[1]}")
     assert refusal.what == "the server is no Valkey or Redis"
     assert "TIDEGATE_VALKEY_URL" in refusal.remedy
 

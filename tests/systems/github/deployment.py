@@ -31,9 +31,9 @@ from tidegate.systems.github.statistics import Statistics
 from tidegate.systems.github.webhooks.receiver import Webhooks
 from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
 from tidegate_simulators.github import (
+    Behaviour,
     GithubSimulator,
     LimitSettings,
-    Manners,
     Report,
     SimulatorConfig,
     Sizes,
@@ -42,7 +42,7 @@ from tidegate_simulators.github import (
 
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 LARGE = Sizes(issues=220, pulls=130, commits=250, issue_comments=240, review_comments=120, reviews=160)
-CALM = Manners(error_pause_s=0, hang_s=0, drip_s=0)
+CALM = Behaviour(error_pause_s=0, hang_s=0, drip_s=0)
 SECRET = "a-secret-of-the-webhook"
 LIMITS = CredentialLimits(concurrency=50, per_minute=100_000, floor=0)
 
@@ -144,7 +144,7 @@ async def deployed(
     extras: int = 3,
     discussions: int = 0,
     limits: LimitSettings | None = None,
-    manners: Manners = CALM,
+    behaviour: Behaviour = CALM,
     include: Iterable[str] = ESSENTIAL,
     is_pooled: bool = False,
 ) -> AsyncGenerator[Deployment]:
@@ -161,7 +161,7 @@ async def deployed(
             quirks=quirks,
         ),
         limits=limits or LimitSettings(),
-        manners=manners,
+        behaviour=behaviour,
     )
     patience = UpstreamSettings(read_timeout=timedelta(seconds=5))
     async with (

@@ -258,17 +258,19 @@ async def test_an_invalid_item_on_every_page_of_every_list_affects_only_itself(t
         "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.events=1,"
         "no-id@repo.issue_comments=1,wrong-type@repo.review_comments=1,null@graphql=1"
     )
-    manners = msgspec.structs.replace(CALM, faults=faults)
-    async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=CONVERSATIONS, manners=manners) as it:
+    behaviour = msgspec.structs.replace(CALM, faults=faults)
+    async with deployed(
+        tmp_path, embedded_url, sizes=LONG, events=120, include=CONVERSATIONS, behaviour=behaviour
+    ) as it:
         (login,) = it.sim.world.logins()
         counted = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
         (run,) = await it.collect(login)
 
         assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
         for kind, ids in expected(it, login).items():
-            assert ids - await stored(it, kind) <= it.sim.spoiler.hidden, kind
+            assert ids - await stored(it, kind) <= it.sim.corrupter.hidden, kind
         assert 0 < len(expected(it, login)["issue"] - await stored(it, "issue")) <= 4, "one of a page"
-        assert run.skipped_items >= len(it.sim.spoiler.hidden) > 6
+        assert run.skipped_items >= len(it.sim.corrupter.hidden) > 6
         told = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
         assert told - counted >= 4
         jobs = await it.parts.database.read(jobs_of, run.id)
@@ -286,7 +288,7 @@ async def test_a_temporarily_unreadable_item_is_read_again_in_the_same_run(tmp_p
         it.sim.faults.inject(FaultKind.NULL_ITEM, route="repo.issues")
         (run,) = await it.collect(login)
 
-        assert it.sim.spoiler.hidden
+        assert it.sim.corrupter.hidden
         assert (run.skipped_items, run.failed_jobs, len(await it.bodies("issue"))) == (0, 0, 5)
         assert it.sim.report().by_route["repo.issues"] == 2
         it.sim.mutate.delete_issue(it.sim.truth(login).repositories[0].repository["full_name"], 1)
@@ -349,8 +351,8 @@ async def test_bodies_of_another_kind_are_requested_again(tmp_path: Path, embedd
 
 
 async def test_null_fields_of_deleted_accounts_and_forks_are_stored_and_counted(tmp_path: Path, embedded_url: str):
-    manners = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
-    async with deployed(tmp_path, embedded_url, sizes=LONG, include=CONVERSATIONS, manners=manners) as it:
+    behaviour = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
+    async with deployed(tmp_path, embedded_url, sizes=LONG, include=CONVERSATIONS, behaviour=behaviour) as it:
         (login,) = it.sim.world.logins()
         (run,) = await it.collect(login)
 

@@ -84,9 +84,9 @@ async def test_a_deleted_issue_of_a_long_list_is_gone_after_a_full_run(tmp_path:
 
 
 async def test_no_item_is_lost_while_items_are_inserted_and_moved_during_paging(tmp_path: Path, embedded_url: str):
-    manners = msgspec.structs.replace(CALM, restless=0.6)
+    behaviour = msgspec.structs.replace(CALM, restless=0.6)
     sizes = Sizes(issues=600, pulls=350, commits=500, issue_comments=200)
-    async with deployed(tmp_path, embedded_url, sizes=sizes, manners=manners) as it:
+    async with deployed(tmp_path, embedded_url, sizes=sizes, behaviour=behaviour) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)
         assert it.sim.report().mutations > 5
@@ -297,8 +297,8 @@ async def test_disabled_issues_are_gone(tmp_path: Path, embedded_url: str):
 
 @pytest.mark.full
 async def test_a_list_longer_than_the_page_limit_is_read_from_both_ends(tmp_path: Path, embedded_url: str):
-    manners = msgspec.structs.replace(CALM, largest_page_offset=500, cursors_reach_everything=False)
-    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=1_250), manners=manners) as it:
+    behaviour = msgspec.structs.replace(CALM, largest_page_offset=500, cursors_reach_everything=False)
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=1_250), behaviour=behaviour) as it:
         (login,) = it.sim.world.logins()
         (run,) = await it.collect(login)
 
@@ -309,8 +309,8 @@ async def test_a_list_longer_than_the_page_limit_is_read_from_both_ends(tmp_path
 
 @pytest.mark.full
 async def test_a_query_that_times_out_is_halved_and_one_with_nulls_repeated(tmp_path: Path, embedded_url: str):
-    manners = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
-    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS, manners=manners) as it:
+    behaviour = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS, behaviour=behaviour) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.inject(FaultKind.PARTIAL, route="graphql", times=2)
         (run,) = await it.collect(login)

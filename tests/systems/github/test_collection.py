@@ -111,8 +111,8 @@ async def test_small_quotas_are_waited_for_and_never_exceeded(tmp_path: Path, em
 @pytest.mark.full
 async def test_faults_of_all_kinds_cause_delays_and_lose_nothing(tmp_path: Path, embedded_url: str):
     faults = parse_faults("500=0.02,502=0.02,reset=0.02,truncated=0.02,invalid=0.02,202=0.005")
-    manners = msgspec.structs.replace(CALM, faults=faults)
-    async with deployed(tmp_path, embedded_url, users=2, repositories=2, sizes=LARGE, manners=manners) as it:
+    behaviour = msgspec.structs.replace(CALM, faults=faults)
+    async with deployed(tmp_path, embedded_url, users=2, repositories=2, sizes=LARGE, behaviour=behaviour) as it:
         logins = it.sim.world.logins()
         runs = await it.collect(*logins)
 

@@ -11,7 +11,7 @@ from tidegate.engine.reports.progress import unavailable_of
 from tidegate.engine.source import Cursor, Reading, Task, Verdict
 from tidegate.systems.github import ALL, GithubSource, kinds
 from tidegate.systems.github.states import RunOptions, repository_jobs
-from tidegate_simulators.github import FaultKind, Manners
+from tidegate_simulators.github import Behaviour, FaultKind
 from tidegate_simulators.github.extras import DISCUSSIONS
 from tidegate_simulators.github.repository import Repository
 
@@ -93,8 +93,8 @@ async def test_a_repository_without_discussions_costs_nothing(tmp_path: Path, em
 
 
 async def test_a_query_that_times_out_is_split(tmp_path: Path, embedded_url: str):
-    slow = Manners(error_pause_s=0, graphql_nodes_in_time=60)
-    async with deployed(tmp_path, embedded_url, discussions=120, manners=slow, include=["discussions"]) as it:
+    slow = Behaviour(error_pause_s=0, graphql_nodes_in_time=60)
+    async with deployed(tmp_path, embedded_url, discussions=120, behaviour=slow, include=["discussions"]) as it:
         await cost(it)
         assert await it.bodies("discussion") == truth(it)
 

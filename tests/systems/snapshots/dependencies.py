@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from chaos.schedules.ground import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, Line
+from chaos.schedules.environment import BEGIN_MS, IDS, SETTINGS, SUBJECTS, Brought, Line
 
 from tidegate.connections import open_database
 from tidegate.core.clock import ManualClock, from_ms, milliseconds

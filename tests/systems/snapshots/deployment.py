@@ -26,7 +26,7 @@ from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
-from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, LimitSettings, Tempo, WorldShape
 
 CALM = WorldShape(
     subjects=10_000, missing=0, tempi=(Tempo(share=1, every_s=None),), body_bytes=24_000, kept_bytes=9_000
@@ -40,7 +40,7 @@ WITHIN_S = PATIENCE_S
 
 
 def game(world: WorldShape = CALM, **limits: Any) -> GameSimulator:
-    return GameSimulator(GameConfig(world=world, limits=LimitSettings(**limits), manners=Manners(hang_s=1)))
+    return GameSimulator(GameConfig(world=world, limits=LimitSettings(**limits), behaviour=Behaviour(hang_s=1)))
 
 
 def snapshot_settings(sim: GameSimulator, **given: Any) -> SnapshotSettings:

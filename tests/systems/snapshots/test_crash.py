@@ -19,7 +19,7 @@ from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.service import open_snapshots
-from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
+from tidegate_simulators.game import Behaviour, GameConfig, GameSimulator, LimitSettings
 
 EVENTS = 200
 
@@ -41,7 +41,7 @@ async def worker(
 @pytest.mark.smoke
 @pytest.mark.crash
 async def test_a_killed_worker_loses_nothing(tmp_path: Path, embedded: Valkey):
-    slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), manners=Manners(latency_ms=150)))
+    slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), behaviour=Behaviour(latency_ms=150)))
     async with slow as sim:
         settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
         async with open_context(settings) as parts, open_snapshots(parts) as snapshots:

@@ -27,7 +27,7 @@ from tidegate.systems.snapshots.model import SnapshotSubject, unpack
 from tidegate.systems.snapshots.reads import Freshness, Queued, SnapshotAnswer
 from tidegate.systems.snapshots.service import open_snapshots
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate_simulators.game import FaultKind, GameConfig, GameSimulator, Manners
+from tidegate_simulators.game import Behaviour, FaultKind, GameConfig, GameSimulator
 
 WITHIN_S = 60.0
 SUBJECT, MARKER = 7, 8
@@ -35,8 +35,8 @@ SUBJECT, MARKER = 7, 8
 
 @asynccontextmanager
 async def slow_game(*, latency_ms: float = 0, drip_s: float = 5) -> AsyncGenerator[GameSimulator]:
-    manners = Manners(latency_ms=latency_ms, drip_s=drip_s, jitter=0)
-    async with GameSimulator(GameConfig(world=CALM, manners=manners)) as sim:
+    behaviour = Behaviour(latency_ms=latency_ms, drip_s=drip_s, jitter=0)
+    async with GameSimulator(GameConfig(world=CALM, behaviour=behaviour)) as sim:
         yield sim
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from chaos.schedules.campaign import conduct
-from chaos.schedules.ground import InMemory
-from chaos.schedules.plan import Deed, plan, shrunk
+from chaos.schedules.environment import InMemory
+from chaos.schedules.plan import ActionKind, plan, shrunk
 from chaos.schedules.world import World
 
 from tests.systems.snapshots.dependencies import RealDependencies
@@ -38,14 +38,17 @@ def test_the_real_server_and_database_answer_every_step_like_the_simulated_ones(
             real.play(steps)
             assert real.seen == simulated.seen, number
     finally:
-        assert isinstance(real.ground, RealDependencies)
-        real.ground.close()
+        assert isinstance(real.environment, RealDependencies)
+        real.environment.close()
 
 
 def test_a_failing_interleaving_is_reduced():
     steps = plan(SEED, 3)
-    needed = (int(Deed.TAKE), int(Deed.KILL))
+    needed = (int(ActionKind.TAKE), int(ActionKind.KILL))
 
-    few = shrunk([*steps, (Deed.TAKE, 1), *steps, (Deed.KILL, 2)], lambda some: {each for each, _ in some} >= {*needed})
+    few = shrunk(
+        [*steps, (ActionKind.TAKE, 1), *steps, (ActionKind.KILL, 2)],
+        lambda some: {each for each, _ in some} >= {*needed},
+    )
 
-    assert sorted(deed for deed, _ in few) == sorted(needed)
+    assert sorted(action for action, _ in few) == sorted(needed)

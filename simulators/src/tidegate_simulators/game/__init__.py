@@ -9,11 +9,11 @@ async with GameSimulator(GameConfig(limits=LimitSettings(per_second=50))) as sim
 from tidegate_simulators.cost import Cost
 from tidegate_simulators.game.clock import WorldClock
 from tidegate_simulators.game.config import (
+    Behaviour,
     FaultKind,
     FaultRule,
     GameConfig,
     LimitSettings,
-    Manners,
     Tempo,
     WorldShape,
     parse_faults,
@@ -27,6 +27,7 @@ from tidegate_simulators.game.world import State, World
 
 __all__ = [
     "KEPT_FIELDS",
+    "Behaviour",
     "Cost",
     "FaultKind",
     "FaultRule",
@@ -34,7 +35,6 @@ __all__ = [
     "GameSimulator",
     "KeyReport",
     "LimitSettings",
-    "Manners",
     "Report",
     "State",
     "Tempo",

@@ -1,4 +1,4 @@
-"""What a simulated game API is like: its world, its limits, its manners. The defaults are those of a large one."""
+"""What a simulated game API is like: its world, its limits, its behaviour. The defaults are those of a large one."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -145,7 +145,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.subject
 
 
-class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Behaviour(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the simulator answers."""
 
     latency_ms: float = 0
@@ -178,7 +178,7 @@ class GameConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """0: any free one."""
     world: WorldShape = WorldShape()
     limits: LimitSettings = LimitSettings()
-    manners: Manners = Manners()
+    behaviour: Behaviour = Behaviour()
     subjects_counted: int = 100_000
     """For so many different characters calls are counted one by one; those of all others are counted together."""
 

@@ -3,7 +3,7 @@
 from urllib.parse import parse_qs, unquote_to_bytes
 
 from tidegate_simulators.game.clock import WorldClock
-from tidegate_simulators.game.config import FaultKind, Manners
+from tidegate_simulators.game.config import Behaviour, FaultKind
 from tidegate_simulators.game.documents import Documents
 from tidegate_simulators.game.faults import Faults
 from tidegate_simulators.game.key_limits import KeyAccounts, Refusal, Verdict
@@ -48,12 +48,12 @@ class GameRequestHandler:
         accounts: KeyAccounts,
         faults: Faults,
         ledger: Ledger,
-        manners: Manners,
+        behaviour: Behaviour,
         monitor: LoopMonitor,
     ) -> None:
         self._monitor = monitor
         self._world, self._clock, self.documents = world, clock, Documents(world)
-        self._by_key, self._faults, self._ledger, self._manners = accounts.by_key, faults, ledger, manners
+        self._by_key, self._faults, self._ledger, self._behaviour = accounts.by_key, faults, ledger, behaviour
 
     def receive(self, request: Request) -> Reply:
         """Decide on the answer, and book the call."""
@@ -73,7 +73,7 @@ class GameRequestHandler:
             else:
                 reply = self._answer(request, route, subject, now_ms)
         self._ledger.book(route, reply.outcome, at_us)
-        if self._manners.latency_ms:
+        if self._behaviour.latency_ms:
             reply.delay_s = self._latency_s()
         return reply
 
@@ -108,19 +108,19 @@ class GameRequestHandler:
         return error(404, "unknown", "There is /v1/characters/{id} and /v1/ids?name={name}.")
 
     def _failed(self, status: int) -> Reply:
-        headers = {"Retry_After": str(self._manners.retry_after_s)} if status == 429 else {}
+        headers = {"Retry_After": str(self._behaviour.retry_after_s)} if status == 429 else {}
         return error(status, "fault", "This went wrong on purpose.", **headers)
 
     def _character(self, request: Request, subject: int, now_ms: int) -> Reply:
         state = self._world.state(subject, now_ms)
         if state is None:
             return error(404, "not_found", f"There is no character {subject}.")
-        manners, tag = self._manners, dict[str, str]()
-        if manners.etags:
+        behaviour, tag = self._behaviour, dict[str, str]()
+        if behaviour.etags:
             tag = {"ETag": f'W/"{subject:x}-{state.version:x}"'}
             if is_known(request.headers.get(b"if-none-match", b""), tag["ETag"].encode()):
                 return Reply(304, b"", tag)
-        if request.takes_gzip and manners.compress:
+        if request.takes_gzip and behaviour.compress:
             return Reply(200, b"".join(self.documents.gzipped(state, now_ms)[0]), _PACKED | tag)
         return Reply(200, b"".join(self.documents.plain(state, now_ms)[0]), _VARIED | tag)
 
@@ -135,8 +135,8 @@ class GameRequestHandler:
         return Reply(200, body)
 
     def _latency_s(self) -> float:
-        jitter = self._manners.jitter * (2 * self._faults.chance() - 1)
-        return self._manners.latency_ms / 1_000 * (1 + jitter)
+        jitter = self._behaviour.jitter * (2 * self._faults.chance() - 1)
+        return self._behaviour.latency_ms / 1_000 * (1 + jitter)
 
 
 def _route(path: bytes) -> tuple[str, int | None]:

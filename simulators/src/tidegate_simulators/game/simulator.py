@@ -39,10 +39,10 @@ class GameSimulator:
 
     def __init__(self, config: GameConfig | None = None, clock: WorldClock | None = None) -> None:
         self.config = config or GameConfig()
-        shape, manners = self.config.world, self.config.manners
+        shape, behaviour = self.config.world, self.config.behaviour
         self.world = World(shape)
         self.clock = clock or WorldClock(shape.epoch, shape.speed)
-        self.faults = Faults(shape.seed, manners.faults)
+        self.faults = Faults(shape.seed, behaviour.faults)
         self.ledger = Ledger(self.config.subjects_counted)
         self._accounts = KeyAccounts(shape.seed, self.config.limits)
         self._monitor = LoopMonitor(is_enabled=self.clock.runs_by_itself)
@@ -52,11 +52,11 @@ class GameSimulator:
             accounts=self._accounts,
             faults=self.faults,
             ledger=self.ledger,
-            manners=manners,
+            behaviour=behaviour,
             monitor=self._monitor,
         )
         self._admin = Admin(self)
-        self._server = HttpServer(self._handle, name="game", timing=manners, traffic=self.ledger)
+        self._server = HttpServer(self._handle, name="game", timing=behaviour, traffic=self.ledger)
 
     async def __aenter__(self) -> Self:
         await self.start()

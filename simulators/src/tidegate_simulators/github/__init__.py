@@ -7,10 +7,10 @@ async with GithubSimulator(SimulatorConfig(limits=LimitSettings(quota=200, windo
 """
 
 from tidegate_simulators.github.config import (
+    Behaviour,
     FaultKind,
     FaultRule,
     LimitSettings,
-    Manners,
     SimulatorConfig,
     Sizes,
     WorldShape,
@@ -24,12 +24,12 @@ from tidegate_simulators.github.world import World
 __all__ = [
     "ESSENTIAL",
     "KINDS",
+    "Behaviour",
     "Broken",
     "FaultKind",
     "FaultRule",
     "GithubSimulator",
     "LimitSettings",
-    "Manners",
     "Needed",
     "Report",
     "RepositoryTruth",

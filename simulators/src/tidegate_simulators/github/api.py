@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from tidegate_simulators.github.answers import Answer, AnswerCache, Refused, not_found, ok, refuse
 from tidegate_simulators.github.calls import Call
-from tidegate_simulators.github.config import Manners
+from tidegate_simulators.github.config import Behaviour
 from tidegate_simulators.github.credentials import Credentials
 from tidegate_simulators.github.extras import Extras
 from tidegate_simulators.github.graphql import GraphQL
@@ -32,15 +32,15 @@ class Api:
         *,
         secondary: SecondaryLimits,
         mutations: Mutations,
-        manners: Manners,
+        behaviour: Behaviour,
     ) -> None:
         items = Items(world)
         self._world, self._credentials, self._windows = world, credentials, windows
         self._secondary, self._mutations = secondary, mutations
         self.extras = Extras(world)
-        self._repositories = RepositoryResources(world, items, manners, self.extras)
-        self._users = UserResources(world, items, manners)
-        self._graphql = GraphQL(Schema(world, items, self.extras), manners.graphql_nodes_in_time)
+        self._repositories = RepositoryResources(world, items, behaviour, self.extras)
+        self._users = UserResources(world, items, behaviour)
+        self._graphql = GraphQL(Schema(world, items, self.extras), behaviour.graphql_nodes_in_time)
         self._cache = AnswerCache()
         self.mutated = 0
 

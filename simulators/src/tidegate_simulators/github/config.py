@@ -1,4 +1,4 @@
-"""What a simulated GitHub is like: its world, its limits, its manners. The defaults are those of the real one."""
+"""What a simulated GitHub is like: its world, its limits, its behaviour. The defaults are those of the real one."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -144,7 +144,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require_at_most(f"rate of {self.kind}", self.rate, 1)
 
 
-class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Behaviour(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the simulator answers."""
 
     latency_ms: float = 0
@@ -192,7 +192,7 @@ class SimulatorConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=T
     """0: any free one."""
     world: WorldShape = WorldShape()
     limits: LimitSettings = LimitSettings()
-    manners: Manners = Manners()
+    behaviour: Behaviour = Behaviour()
 
     def __post_init__(self) -> None:
         require_not_negative("port", self.port)

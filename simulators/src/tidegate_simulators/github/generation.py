@@ -56,8 +56,8 @@ def _repository(shape: WorldShape, owner: Account, ordinal: int, epoch: int) -> 
 
 def _drawn_sizes(key: int) -> Sizes:
     """Three of four are small, one of twenty is large."""
-    luck, bits = fraction(draw(key, 3)), draw(key, 4)
-    scale = 50 if luck < 0.75 else 400 if luck < 0.95 else 2_500
+    chance, bits = fraction(draw(key, 3)), draw(key, 4)
+    scale = 50 if chance < 0.75 else 400 if chance < 0.95 else 2_500
 
     def up_to(most: int, shift: int) -> int:
         return (bits >> shift) % 1_000 * most // 1_000

@@ -98,25 +98,25 @@ def _rate_limit(allowance: Allowance, at: float, price: Price) -> dict[str, Any]
     }
 
 
-def with_a_hole(answer: Answer) -> Answer:
+def without_item(answer: Answer) -> Answer:
     """The same answer with one entry missing, and an error that says so."""
     content = msgspec.json.decode(answer.body, type=dict[str, Any])
-    path = _punch(content.get("data"), [])
+    path = _remove(content.get("data"), [])
     problem = {"type": "SERVICE_UNAVAILABLE", "message": TIMED_OUT, "path": path}
     content["errors"] = [*content.get("errors", []), problem]
-    spoilt = ok(content)
-    spoilt.cost, spoilt.computing_s = answer.cost, answer.computing_s
-    return spoilt
+    corrupted = ok(content)
+    corrupted.cost, corrupted.computing_s = answer.cost, answer.computing_s
+    return corrupted
 
 
-def _punch(value: Any, path: list[str | int]) -> list[str | int]:
+def _remove(value: Any, path: list[str | int]) -> list[str | int]:
     """Replace the last entry of the first list by null; its path, or that of nothing."""
     if isinstance(value, dict):
         for name, below in value.items():
             if isinstance(below, list) and below:
                 below[-1] = None
                 return [*path, str(name), len(below) - 1]
-            if found := _punch(below, [*path, str(name)]):
+            if found := _remove(below, [*path, str(name)]):
                 return found
     return []
 

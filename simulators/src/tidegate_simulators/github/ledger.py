@@ -115,7 +115,7 @@ class Ledger:
         self.uncertain = UncertainWindows()
         self.peaks: defaultdict[str, int] = defaultdict(int)
         self.refused = self.retries = self.mutations = self.polled_early = 0
-        self._spoilt: dict[str, None] = {}
+        self._corrupted: dict[str, None] = {}
 
     def arrived(self, call: Call, at_once: int) -> None:
         """A call came; `at_once` are under way for its owner, itself included."""
@@ -124,8 +124,8 @@ class Ledger:
         self.by_bucket[call.match.bucket] += 1
         owner = call.caller.owner.key
         self.peaks[owner] = max(self.peaks[owner], at_once)
-        if self._spoilt and call.url in self._spoilt:
-            del self._spoilt[call.url]
+        if self._corrupted and call.url in self._corrupted:
+            del self._corrupted[call.url]
             self.retries += 1
 
     def answered(self, status: int | str) -> None:
@@ -150,8 +150,8 @@ class Ledger:
     def injected(self, kind: FaultKind, call: Call) -> None:
         """A fault took the place of an answer, or spoilt one."""
         self.faults[kind.value] += 1
-        if len(self._spoilt) < _MOST_REMEMBERED_FAULTS:
-            self._spoilt[call.url] = None
+        if len(self._corrupted) < _MOST_REMEMBERED_FAULTS:
+            self._corrupted[call.url] = None
 
     def report(self, windows: list[WindowUse], stalls: StallReport, needed: Needed | None = None) -> Report:
         """Return everything counted so far."""

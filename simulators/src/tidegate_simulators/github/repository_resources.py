@@ -10,7 +10,7 @@ from tidegate_simulators.github.answers import Answer, Refused, error, not_found
 from tidegate_simulators.github.calls import Call
 from tidegate_simulators.github.comments import Comments
 from tidegate_simulators.github.commits import Ref
-from tidegate_simulators.github.config import Manners
+from tidegate_simulators.github.config import Behaviour
 from tidegate_simulators.github.draws import from_iso
 from tidegate_simulators.github.extras import Extras
 from tidegate_simulators.github.items import Items, pull_commits, pull_files
@@ -26,8 +26,8 @@ MOST_PULL_FILES = 3_000
 class RepositoryResources:
     """Answers what is asked about one repository."""
 
-    def __init__(self, world: World, items: Items, manners: Manners, extras: Extras) -> None:
-        self._world, self._items, self._manners, self._extras = world, items, manners, extras
+    def __init__(self, world: World, items: Items, behaviour: Behaviour, extras: Extras) -> None:
+        self._world, self._items, self._behaviour, self._extras = world, items, behaviour, extras
         self._computed: set[tuple[int, int]] = set()
         self.by_route: dict[str, Callable[[Call, Repository], Answer]] = {
             "repo": self._repository,
@@ -86,8 +86,8 @@ class RepositoryResources:
             threads_in_order(found, call, pulls_only=False),
             lambda number: self._items.issue(found, number),
             _place(call, found),
-            largest_offset=self._manners.largest_page_offset,
-            cursors_end=not self._manners.cursors_reach_everything,
+            largest_offset=self._behaviour.largest_page_offset,
+            cursors_end=not self._behaviour.cursors_reach_everything,
         )
 
     def _pulls(self, call: Call, found: Repository) -> Answer:

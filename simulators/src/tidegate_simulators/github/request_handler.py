@@ -7,12 +7,12 @@ from tidegate_simulators.draws import draw, fraction
 from tidegate_simulators.github.answers import JSON_TYPE, Answer, error, ok
 from tidegate_simulators.github.api import Api
 from tidegate_simulators.github.calls import Call
-from tidegate_simulators.github.config import FaultKind, Manners
+from tidegate_simulators.github.config import Behaviour, FaultKind
+from tidegate_simulators.github.corruption import CORRUPTIONS, AnswerCorrupter
 from tidegate_simulators.github.faults import Faults
-from tidegate_simulators.github.graphql import with_a_hole
+from tidegate_simulators.github.graphql import without_item
 from tidegate_simulators.github.ledger import Broken, Ledger
 from tidegate_simulators.github.secondary import LIMIT_DOCS, SecondaryLimits
-from tidegate_simulators.github.spoiling import SPOILING, Spoiler
 from tidegate_simulators.github.windows import Windows
 
 VARY = "Accept, Authorization, Cookie, X-GitHub-OTP, Accept-Encoding, Accept, X-Requested-With"
@@ -52,12 +52,12 @@ class GithubRequestHandler:
         *,
         faults: Faults,
         ledger: Ledger,
-        manners: Manners,
-        spoiler: Spoiler,
+        behaviour: Behaviour,
+        corrupter: AnswerCorrupter,
     ) -> None:
         self._api, self._windows, self._secondary = api, windows, secondary
-        self._faults, self._ledger, self._manners = faults, ledger, manners
-        self._spoiler = spoiler
+        self._faults, self._ledger, self._behaviour = faults, ledger, behaviour
+        self._corrupter = corrupter
         self._answers = 0
         self._polled: dict[tuple[str, str], float] = {}
 
@@ -122,14 +122,14 @@ class GithubRequestHandler:
         if fault is FaultKind.PENDING and answer.status == 200:
             self._ledger.injected(fault, call)
             return Answer(202, b"{}"), None
-        if fault is not None and fault in SPOILING and answer.status == 200:
-            spoilt = self._spoiler.spoil(call, answer, fault)
-            if spoilt is not None:
+        if fault is not None and fault in CORRUPTIONS and answer.status == 200:
+            corrupted = self._corrupter.corrupt(call, answer, fault)
+            if corrupted is not None:
                 self._ledger.injected(fault, call)
-                return spoilt, None
+                return corrupted, None
         if fault is FaultKind.PARTIAL and call.match.route == "graphql" and answer.status == 200:
             self._ledger.injected(fault, call)
-            return with_a_hole(answer), None
+            return without_item(answer), None
         return answer, fault if fault in _OF_A_BODY else None
 
     def _broken(self, call: Call, answer: Answer, fault: FaultKind) -> Reply:
@@ -190,13 +190,13 @@ class GithubRequestHandler:
         if call.match.route != "user.events" or call.query.get("page", "1") != "1" or answer.status not in (200, 304):
             return
         key = call.caller.token_name, call.path
-        if call.at - self._polled.get(key, float("-inf")) < self._manners.poll_interval_s:
+        if call.at - self._polled.get(key, float("-inf")) < self._behaviour.poll_interval_s:
             self._ledger.polled_early += 1
         self._polled[key] = call.at
 
     def _delay(self, answer: Answer) -> float:
         """How long the answer takes: the way, and what was computed for it."""
         self._answers += 1
-        latency_s, jitter = self._manners.latency_ms / 1000, self._manners.jitter
+        latency_s, jitter = self._behaviour.latency_ms / 1000, self._behaviour.jitter
         on_the_way = latency_s * (1 + jitter * (2 * fraction(draw(self._answers, 122)) - 1)) if latency_s else 0
         return on_the_way + answer.computing_s

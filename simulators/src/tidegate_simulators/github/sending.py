@@ -7,7 +7,7 @@ import struct
 
 from aiohttp import web
 
-from tidegate_simulators.github.config import FaultKind, Manners
+from tidegate_simulators.github.config import Behaviour, FaultKind
 from tidegate_simulators.github.request_handler import Reply
 
 _DROPS = 20
@@ -17,8 +17,8 @@ _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 class Sender:
     """Sends replies; `close` ends every pause that is under way."""
 
-    def __init__(self, manners: Manners) -> None:
-        self._manners = manners
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -39,10 +39,10 @@ class Sender:
             case FaultKind.RESET:
                 return self._reset(request)
             case FaultKind.TIMEOUT:
-                await self._pause(self._manners.hang_s)
+                await self._pause(self._behaviour.hang_s)
                 return self._reset(request)
             case FaultKind.BAD_GATEWAY | FaultKind.GATEWAY_TIMEOUT:
-                await self._pause(self._manners.error_pause_s)
+                await self._pause(self._behaviour.error_pause_s)
                 return await self._whole(request, reply)
             case FaultKind.TRUNCATED:
                 return await self._truncated(request, reply)
@@ -53,7 +53,7 @@ class Sender:
 
     def _packed(self, request: web.BaseRequest, reply: Reply) -> bytes:
         """The body in the form that the caller takes; the header says which."""
-        if self._manners.compress and "gzip" in request.headers.get("Accept-Encoding", ""):
+        if self._behaviour.compress and "gzip" in request.headers.get("Accept-Encoding", ""):
             packed = reply.answer.packed
             if packed is not None:
                 reply.headers["content-encoding"] = "gzip"
@@ -91,7 +91,7 @@ class Sender:
         drop = max(1, len(body) // _DROPS)
         for start in range(0, len(body), drop):
             await response.write(body[start : start + drop])
-            await self._pause(self._manners.drip_s / _DROPS)
+            await self._pause(self._behaviour.drip_s / _DROPS)
         await response.write_eof()
         return response
 

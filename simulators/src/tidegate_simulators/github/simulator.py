@@ -13,6 +13,7 @@ from tidegate_simulators.github.admin import Admin
 from tidegate_simulators.github.api import Api
 from tidegate_simulators.github.calls import Call, Caller, Owner
 from tidegate_simulators.github.config import SimulatorConfig
+from tidegate_simulators.github.corruption import AnswerCorrupter
 from tidegate_simulators.github.credentials import BadCredentials, Credentials
 from tidegate_simulators.github.faults import Faults
 from tidegate_simulators.github.ledger import Ledger, Needed, Report
@@ -21,7 +22,6 @@ from tidegate_simulators.github.request_handler import GithubRequestHandler
 from tidegate_simulators.github.routes import match
 from tidegate_simulators.github.secondary import SecondaryLimits
 from tidegate_simulators.github.sending import Sender
-from tidegate_simulators.github.spoiling import Spoiler
 from tidegate_simulators.github.truth import ESSENTIAL, Truth, perfect_calls, truth
 from tidegate_simulators.github.webhooks import Webhooks
 from tidegate_simulators.github.windows import Windows
@@ -37,12 +37,12 @@ class GithubSimulator:
     def __init__(self, config: SimulatorConfig | None = None, clock: Clock | None = None) -> None:
         self.config = config or SimulatorConfig()
         self._clock = clock or SystemClock()
-        limits, manners = self.config.limits, self.config.manners
+        limits, behaviour = self.config.limits, self.config.behaviour
         self.world = World(self.config.world, self._clock)
         self.credentials = Credentials(self.world, limits)
-        self.webhooks = Webhooks(self.world, manners)
-        self.mutate = Mutations(self.world, manners.restless)
-        self.faults = Faults(self.config.world.seed, manners.faults)
+        self.webhooks = Webhooks(self.world, behaviour)
+        self.mutate = Mutations(self.world, behaviour.restless)
+        self.faults = Faults(self.config.world.seed, behaviour.faults)
         self.ledger = Ledger()
         self._windows = Windows(limits)
         self._secondary = SecondaryLimits(limits, self.ledger)
@@ -52,22 +52,22 @@ class GithubSimulator:
             self._windows,
             secondary=self._secondary,
             mutations=self.mutate,
-            manners=manners,
+            behaviour=behaviour,
         )
         self.extras = self._api.extras
-        self.spoiler = Spoiler(self.world)
+        self.corrupter = AnswerCorrupter(self.world)
         self._handler = GithubRequestHandler(
             self._api,
             self._windows,
             self._secondary,
             faults=self.faults,
             ledger=self.ledger,
-            manners=manners,
-            spoiler=self.spoiler,
+            behaviour=behaviour,
+            corrupter=self.corrupter,
         )
         self._monitor = LoopMonitor(is_enabled=isinstance(self._clock, SystemClock))
         self._admin = Admin(self)
-        self._sender = Sender(manners)
+        self._sender = Sender(behaviour)
         self._runner: web.ServerRunner | None = None
         self.url = ""
 
@@ -112,12 +112,12 @@ class GithubSimulator:
 
     def truth(self, login: str) -> Truth:
         """Everything that can be read of a user now, to compare a copy with."""
-        return truth(self.world, login, self.config.manners)
+        return truth(self.world, login, self.config.behaviour)
 
     def perfect_calls(self, logins: Iterable[str] | None = None, include: Iterable[str] = ESSENTIAL) -> Needed:
         """What a perfect collector would spend on these users (on all, unless given)."""
         wanted = self.world.logins() if logins is None else logins
-        return perfect_calls(self.world, wanted, include, self.config.manners)
+        return perfect_calls(self.world, wanted, include, self.config.behaviour)
 
     def report(self, logins: Iterable[str] | None = None, include: Iterable[str] | None = None) -> Report:
         """What happened so far; with `include`, also what a perfect collector would have spent."""

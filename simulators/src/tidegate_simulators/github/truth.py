@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import profiles
-from tidegate_simulators.github.config import Manners
+from tidegate_simulators.github.config import Behaviour
 from tidegate_simulators.github.items import Items
 from tidegate_simulators.github.ledger import Needed
 from tidegate_simulators.github.repository import Account, Repository, Standing
@@ -42,10 +42,10 @@ class Truth(msgspec.Struct, frozen=True):
     repositories: list[RepositoryTruth]
 
 
-def truth(world: World, login: str, manners: Manners | None = None) -> Truth:
+def truth(world: World, login: str, behaviour: Behaviour | None = None) -> Truth:
     """All items of one user."""
     account, items = world.require_account(login), Items(world)
-    seen = world.events_of(account).visible(world.now(), (manners or Manners()).events_late_s)
+    seen = world.events_of(account).visible(world.now(), (behaviour or Behaviour()).events_late_s)
     return Truth(
         profile=profiles.user(world, account),
         events=[profiles.event(world, account, happened) for happened in seen],
@@ -76,7 +76,7 @@ def _repository_truth(items: Items, found: Repository) -> RepositoryTruth:
 
 
 def perfect_calls(
-    world: World, logins: Iterable[str], include: Iterable[str] = ESSENTIAL, manners: Manners | None = None
+    world: World, logins: Iterable[str], include: Iterable[str] = ESSENTIAL, behaviour: Behaviour | None = None
 ) -> Needed:
     """What the first collection of these users costs without any unnecessary call.
 
@@ -94,7 +94,7 @@ def perfect_calls(
     by_kind, by_login = dict.fromkeys(include, 0), dict[str, int]()
     for login in logins:
         account = world.require_account(login)
-        needed = {kind: _needed(world, account, kind, manners or Manners(), include) for kind in include}
+        needed = {kind: _needed(world, account, kind, behaviour or Behaviour(), include) for kind in include}
         by_login[login] = sum(needed.values())
         for kind, calls in needed.items():
             by_kind[kind] += calls
@@ -102,7 +102,7 @@ def perfect_calls(
     return Needed(core=sum(by_kind.values()) - graphql, graphql=graphql, by_kind=by_kind, by_login=by_login)
 
 
-def _needed(world: World, account: Account, kind: str, manners: Manners, include: Sequence[str]) -> int:
+def _needed(world: World, account: Account, kind: str, behaviour: Behaviour, include: Sequence[str]) -> int:
     shown = listed(world, account)
     match kind:
         case "profile":
@@ -110,7 +110,7 @@ def _needed(world: World, account: Account, kind: str, manners: Manners, include
         case "repositories":
             return _pages(len(shown))
         case "events":
-            return _pages(len(world.events_of(account).visible(world.now(), manners.events_late_s)))
+            return _pages(len(world.events_of(account).visible(world.now(), behaviour.events_late_s)))
         case _:
             return sum(_needed_of(found, kind, include) for found in shown)
 

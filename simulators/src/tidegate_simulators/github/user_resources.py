@@ -6,7 +6,7 @@ from tidegate_simulators.draws import draw, fraction
 from tidegate_simulators.github import profiles
 from tidegate_simulators.github.answers import Answer, Refused, error, not_found, ok, refuse
 from tidegate_simulators.github.calls import Call
-from tidegate_simulators.github.config import Manners
+from tidegate_simulators.github.config import Behaviour
 from tidegate_simulators.github.events import MOST_EVENTS, Event
 from tidegate_simulators.github.items import Items
 from tidegate_simulators.github.pages import Place, Window, numbered_page
@@ -23,8 +23,8 @@ TOO_FAR = (
 class UserResources:
     """Answers what is asked about accounts."""
 
-    def __init__(self, world: World, items: Items, manners: Manners) -> None:
-        self._world, self._items, self._manners = world, items, manners
+    def __init__(self, world: World, items: Items, behaviour: Behaviour) -> None:
+        self._world, self._items, self._behaviour = world, items, behaviour
         self._searches = 0
         self.by_route: dict[str, Callable[[Call], Answer]] = {
             "org": self._organization,
@@ -107,7 +107,7 @@ class UserResources:
         place = Place(f"{call.origin}/search/repositories", call.query)
         page = numbered_page(found, profiles.repository, place, most=MOST_SEARCH_RESULTS)
         self._searches += 1
-        incomplete = fraction(draw(self._searches, 81)) < self._manners.incomplete_searches
+        incomplete = fraction(draw(self._searches, 81)) < self._behaviour.incomplete_searches
         head = f'{{"total_count":{len(found)},"incomplete_results":{str(incomplete).lower()},"items":'
         return Answer(200, head.encode() + page.body + b"}", page.headers)
 
@@ -138,12 +138,12 @@ class UserResources:
             return profiles.event(self._world, found, happened)
 
         answer = numbered_page(self.events_of(found), render, self._place(call, found, "events"))
-        answer.headers = {**answer.headers, "x-poll-interval": str(self._manners.poll_interval_s)}
+        answer.headers = {**answer.headers, "x-poll-interval": str(self._behaviour.poll_interval_s)}
         return answer
 
     def events_of(self, account: Account) -> list[Event]:
         """What a timeline shows now."""
-        return self._world.events_of(account).visible(self._world.now(), self._manners.events_late_s)
+        return self._world.events_of(account).visible(self._world.now(), self._behaviour.events_late_s)
 
     def _place(self, call: Call, found: Account, what: str) -> Place:
         """Links name an account by its number."""
@@ -166,7 +166,7 @@ class UserResources:
             most=MOST_SEARCH_RESULTS,
         )
         self._searches += 1
-        incomplete = fraction(draw(self._searches, 81)) < self._manners.incomplete_searches
+        incomplete = fraction(draw(self._searches, 81)) < self._behaviour.incomplete_searches
         head = f'{{"total_count":{len(found)},"incomplete_results":{str(incomplete).lower()},"items":'
         return Answer(200, head.encode() + page.body + b"}", page.headers)
 

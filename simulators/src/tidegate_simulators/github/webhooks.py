@@ -1,7 +1,7 @@
 """Webhooks: every change of the world is sent to the hooks that are registered, signed as GitHub signs.
 
 As with GitHub, a delivery is sent once, has ten seconds to be answered, and is not sent again unless that is asked for.
-`Manners.webhook_repeats` and `Manners.webhook_disorder` add what happens now and then: a delivery is sent twice, or
+`Behaviour.webhook_repeats` and `Behaviour.webhook_disorder` add what happens now and then: a delivery is sent twice, or
 after the one that followed it.
 """
 
@@ -19,7 +19,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from tidegate_simulators.draws import draw, fraction
 from tidegate_simulators.errors import InvalidArgument, NotFound
-from tidegate_simulators.github.config import Manners
+from tidegate_simulators.github.config import Behaviour
 from tidegate_simulators.github.profiles import repository, simple_user
 from tidegate_simulators.github.repository import Repository
 from tidegate_simulators.github.world import World
@@ -69,8 +69,8 @@ class Attempt:
 class Webhooks:
     """Sends deliveries in the background; `await settled()` waits for all of them."""
 
-    def __init__(self, world: World, manners: Manners) -> None:
-        self._world, self._manners = world, manners
+    def __init__(self, world: World, behaviour: Behaviour) -> None:
+        self._world, self._behaviour = world, behaviour
         self.hooks: list[Hook] = []
         self.deliveries: list[Delivery] = []
         self._waiting: deque[Delivery] = deque()
@@ -132,13 +132,13 @@ class Webhooks:
         delivery = Delivery(str(uuid.uuid4()), hook, event, action, msgspec.json.encode(payload))
         self.deliveries.append(delivery)
         bits = draw(self._world.shape.seed, len(self.deliveries), 171)
-        if self._held is None and fraction(bits) < self._manners.webhook_disorder:
+        if self._held is None and fraction(bits) < self._behaviour.webhook_disorder:
             self._held = delivery
             self._still.clear()
             self._work.set()
             return
         self._enqueue(delivery)
-        if fraction(draw(bits, 1)) < self._manners.webhook_repeats:
+        if fraction(draw(bits, 1)) < self._behaviour.webhook_repeats:
             self._enqueue(delivery)
         if self._held is not None:
             held, self._held = self._held, None
@@ -165,7 +165,7 @@ class Webhooks:
     async def _send_next(self, session: ClientSession) -> None:
         """In order without disorder: as GitHub mostly does."""
         delivery = self._waiting.popleft()
-        if self._manners.webhook_disorder == 0:
+        if self._behaviour.webhook_disorder == 0:
             await self._post(session, delivery)
             return
         while len(self._sending) >= _AT_ONCE:

@@ -10,10 +10,10 @@ Each host has `/robots.txt`, `/search?q={keyword}&page={n}` (HTML), and for what
 """
 
 from tidegate_simulators.marketplace.config import (
+    Behaviour,
     FaultKind,
     FaultRule,
     LimitSettings,
-    Manners,
     MarketplaceConfig,
     PauseScope,
     Politeness,
@@ -30,6 +30,7 @@ from tidegate_simulators.marketplace.simulator import MarketplaceSimulator
 from tidegate_simulators.marketplace.world import Product, World
 
 __all__ = [
+    "Behaviour",
     "Documents",
     "FaultKind",
     "FaultRule",
@@ -37,7 +38,6 @@ __all__ = [
     "Identity",
     "IdentityReport",
     "LimitSettings",
-    "Manners",
     "MarketplaceConfig",
     "MarketplaceSimulator",
     "PauseScope",

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate_simulators.http_server import JSON, Reply, Request, error, is_known
 from tidegate_simulators.marketplace import pages
-from tidegate_simulators.marketplace.config import Manners, Route
+from tidegate_simulators.marketplace.config import Behaviour, Route
 from tidegate_simulators.marketplace.documents import Documents
 from tidegate_simulators.marketplace.world import Product, World
 
@@ -66,8 +66,8 @@ def _is_number(text: bytes) -> bool:
 class Answers:
     """The answers of all hosts."""
 
-    def __init__(self, world: World, documents: Documents, manners: Manners) -> None:
-        self._world, self._documents, self._manners = world, documents, manners
+    def __init__(self, world: World, documents: Documents, behaviour: Behaviour) -> None:
+        self._world, self._documents, self._behaviour = world, documents, behaviour
         self._encode = msgspec.json.Encoder().encode
         self._listings: dict[tuple[int, str, int], _Listing] = {}
         self._served = 0
@@ -154,7 +154,7 @@ class Answers:
         self, request: Request, tag: bytes, changed: int, kind: dict[str, str], body: Callable[[], bytes]
     ) -> Reply:
         """The content, or 304 if the client has it."""
-        if not self._manners.validators:
+        if not self._behaviour.validators:
             return self._packed(request, 200, body(), kind)
         shape = self._world.shape
         changed_s = int(shape.epoch.timestamp()) + changed * shape.step_s
@@ -164,9 +164,9 @@ class Answers:
         return self._packed(request, 200, body(), kind | validators)
 
     def _packed(self, request: Request, status: int, body: bytes, headers: dict[str, str]) -> Reply:
-        if self._manners.noise:
+        if self._behaviour.noise:
             body = self._with_noise(body, is_json=headers["Content-Type"] == JSON["Content-Type"])
-        if self._manners.compress and request.takes_gzip:
+        if self._behaviour.compress and request.takes_gzip:
             body = zlib.compress(body, 1, 31)
             return Reply(status, body, headers | _GZIP)
         return Reply(status, body, headers | _VARY)

@@ -1,4 +1,4 @@
-"""What a simulated marketplace is like: its world, its limits, its manners, and what counts as polite."""
+"""What a simulated marketplace is like: its world, its limits, its behaviour, and what counts as polite."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -71,13 +71,13 @@ class LimitSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host_strikes_until_ban: int | None = None
     """Number of calls beyond that after which all identities are banned from this host."""
     host_ban_s: float = 600
-    ban_is_told: bool = True
+    ban_is_announced: bool = True
     """Whether a 403 has a Retry-After header. Without it, another try is not a violation."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name != "ban_is_told" and value is not None:
+            if name != "ban_is_announced" and value is not None:
                 require_positive(name, value)
 
 
@@ -185,7 +185,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.route
 
 
-class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Behaviour(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the marketplace answers."""
 
     latency_ms: float = 0
@@ -228,7 +228,7 @@ class MarketplaceConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields
     robots: RobotsSettings = RobotsSettings()
     """Of every host, until one is changed."""
     politeness: Politeness = Politeness()
-    manners: Manners = Manners()
+    behaviour: Behaviour = Behaviour()
     arrivals_kept: int = 1_000_000
     """Of so many calls to each host the arrival is kept, at eight bytes each. The figures cover all calls."""
 

@@ -57,7 +57,7 @@ class Callers:
             caller = self._add(identity.name, is_known=True)
             self._by_session[_session(identity.headers["Cookie"].encode())] = identity, caller
         self._found: dict[tuple[bytes, bytes, bytes], tuple[Caller, bool]] = {}
-        self._strangers: dict[tuple[bytes, bytes], Caller] = {}
+        self._unknown_callers: dict[tuple[bytes, bytes], Caller] = {}
 
     def find(self, fields: dict[bytes, bytes]) -> tuple[Caller, bool]:
         """Return the identity of these headers, and whether they belong together."""
@@ -81,15 +81,17 @@ class Callers:
             identity, caller = self._by_session[session]
             expected = identity.user_agent.encode(), identity.headers["Accept-Language"].encode()
             return caller, (agent, language) == expected
-        stranger = self._strangers.get((agent, session))
-        if stranger is None:
-            is_last = len(self._strangers) >= _MOST_CALLERS
-            stranger = self._stranger("all others" if is_last else agent.decode("latin-1")[:80] or "without a name")
+        unknown_caller = self._unknown_callers.get((agent, session))
+        if unknown_caller is None:
+            is_last = len(self._unknown_callers) >= _MOST_CALLERS
+            unknown_caller = self._unknown_caller(
+                "all others" if is_last else agent.decode("latin-1")[:80] or "without a name"
+            )
             if not is_last:
-                self._strangers[agent, session] = stranger
-        return stranger, True
+                self._unknown_callers[agent, session] = unknown_caller
+        return unknown_caller, True
 
-    def _stranger(self, name: str) -> Caller:
+    def _unknown_caller(self, name: str) -> Caller:
         if name == "all others":
             return self.all.get(name) or self._add(name, is_known=False)
         alike, number = name, 1

@@ -53,7 +53,7 @@ class HostReport(msgspec.Struct, frozen=True):
     """Calls without an answer so far, from clients that are still connected."""
     most_at_once: int
     robots_read: int
-    pauses_told: int
+    pauses_announced: int
     """Answers with a Retry-After, other than bans."""
 
 

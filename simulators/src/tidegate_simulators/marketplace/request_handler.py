@@ -48,7 +48,7 @@ class MarketplaceRequestHandler:
         faults: Faults[FaultKind, Route],
         ledger: Ledger,
     ) -> None:
-        self._config, self._manners, self._answers = config, config.manners, answers
+        self._config, self._behaviour, self._answers = config, config.behaviour, answers
         self._callers, self._faults, self._ledger = callers, faults, ledger
 
     def receive(self, site: Site, request: Request, at_us: int, delay_us: int = 0) -> Reply:
@@ -59,17 +59,17 @@ class MarketplaceRequestHandler:
         target = path + b"?" + request.query if request.query else path
         wanted = asked(path)
         site.book.arrive(caller, agent, target, site.robots, at_us, is_whole=is_whole, delay_us=delay_us)
-        pause_s = self._latency_s() if self._manners.latency_ms else 0
-        reply = self._refusal(site, caller, at_us, at_us + round(pause_s * 1e6), is_stranger=not agent)
+        pause_s = self._latency_s() if self._behaviour.latency_ms else 0
+        reply = self._refusal(site, caller, at_us, at_us + round(pause_s * 1e6), is_unknown=not agent)
         if reply is None:
             reply = self._admitted(site, request, wanted, caller, at_us + round(pause_s * 1e6))
         reply.delay_s, reply.on_end = pause_s, partial(site.book.end, caller)
         self._ledger.book(wanted.route, reply.outcome)
         return reply
 
-    def _refusal(self, site: Site, caller: Caller, at_us: int, sent_us: int, *, is_stranger: bool) -> Reply | None:
+    def _refusal(self, site: Site, caller: Caller, at_us: int, sent_us: int, *, is_unknown: bool) -> Reply | None:
         """An answer that stands before all others; it goes out at `sent_us`."""
-        if is_stranger or (self._config.only_known and not caller.is_known):
+        if is_unknown or (self._config.only_known and not caller.is_known):
             caller.refused += 1
             self._ledger.refused["unknown_identity"] += 1
             return error(403, "unknown_identity", "Identify yourself.")
@@ -79,12 +79,12 @@ class MarketplaceRequestHandler:
         caller.refused += 1
         self._ledger.refused[verdict.refusal] += 1
         if verdict.refusal in _SCOPES:
-            site.book.tell_pause(caller, sent_us, verdict.retry_after_s, _SCOPES[verdict.refusal])
+            site.book.announce_pause(caller, sent_us, verdict.retry_after_s, _SCOPES[verdict.refusal])
             return _refused(verdict, is_told=True)
         rate = site.rate if verdict.refusal is Refusal.HOST_BANNED else caller.rates[site.number]
-        if self._config.limits.ban_is_told and rate.told_us is None:
+        if self._config.limits.ban_is_announced and rate.told_us is None:
             rate.told_us = sent_us
-        return _refused(verdict, is_told=self._config.limits.ban_is_told)
+        return _refused(verdict, is_told=self._config.limits.ban_is_announced)
 
     def _admitted(self, site: Site, request: Request, wanted: Asked, caller: Caller, sent_us: int) -> Reply:
         """The answer to a call that is admitted, spoilt if it is its turn."""
@@ -102,7 +102,7 @@ class MarketplaceRequestHandler:
         reply = self._honest(site, request, wanted)
         reply.fault = None if fault is None else _TRANSPORT_FAULTS[fault]
         if wanted.route is Route.ROBOTS and reply.fault in (None, TransportFault.SLOW):
-            site.book.tell_robots(site.robots, sent_us)
+            site.book.note_robots(site.robots, sent_us)
         return reply
 
     def _honest(self, site: Site, request: Request, wanted: Asked) -> Reply:
@@ -111,10 +111,10 @@ class MarketplaceRequestHandler:
         )
 
     def _failed(self, site: Site, caller: Caller, status: int, sent_us: int) -> Reply:
-        wait_s = self._manners.retry_after_s
+        wait_s = self._behaviour.retry_after_s
         if status not in _ASK_TO_WAIT:
             return error(status, "fault", "This went wrong on purpose.")
-        site.book.tell_pause(caller, sent_us, wait_s, PauseScope.HOST)
+        site.book.announce_pause(caller, sent_us, wait_s, PauseScope.HOST)
         return error(status, "fault", "This went wrong on purpose.", Retry_After=str(wait_s))
 
     def _altered(self, site: Site, request: Request, wanted: Asked, fault: FaultKind) -> Reply:
@@ -133,8 +133,8 @@ class MarketplaceRequestHandler:
         return Reply(200, body, kind)
 
     def _latency_s(self) -> float:
-        jitter = self._manners.jitter * (2 * self._faults.chance() - 1)
-        return self._manners.latency_ms / 1_000 * (1 + jitter)
+        jitter = self._behaviour.jitter * (2 * self._faults.chance() - 1)
+        return self._behaviour.latency_ms / 1_000 * (1 + jitter)
 
 
 def _refused(verdict: Verdict, *, is_told: bool) -> Reply:

@@ -32,16 +32,16 @@ class MarketplaceSimulator:
         self, config: MarketplaceConfig | None = None, ticks_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self.config = config or MarketplaceConfig()
-        shape, manners = self.config.world, self.config.manners
+        shape, behaviour = self.config.world, self.config.behaviour
         self.world = World(shape)
         self.documents = Documents(self.world)
         self.ledger = Ledger()
-        self.faults = Faults[FaultKind, Route](shape.seed, manners.faults)
+        self.faults = Faults[FaultKind, Route](shape.seed, behaviour.faults)
         self._callers = Callers(self.config)
         self._sites = [Site(number, self.config, self.ledger, self._receive) for number in range(shape.hosts)]
         self._handler = MarketplaceRequestHandler(
             self.config,
-            Answers(self.world, self.documents, manners),
+            Answers(self.world, self.documents, behaviour),
             callers=self._callers,
             faults=self.faults,
             ledger=self.ledger,

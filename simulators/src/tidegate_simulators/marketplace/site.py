@@ -5,9 +5,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from tidegate_simulators.http_server import HttpServer, Reply, Request, error, read_request
-from tidegate_simulators.marketplace.book import MannersBook
 from tidegate_simulators.marketplace.config import MarketplaceConfig, RobotsSettings
 from tidegate_simulators.marketplace.ledger import Ledger
+from tidegate_simulators.marketplace.politeness_record import PolitenessRecord
 from tidegate_simulators.marketplace.rates import rate_of_host
 from tidegate_simulators.marketplace.robots import Robots
 
@@ -23,8 +23,8 @@ class Site:
         self._config, self._receive = config, receive
         self.robots = Robots(config.robots)
         self.rate = rate_of_host(config.limits)
-        self.book = MannersBook(number, ledger, self.rate, config.politeness, config.arrivals_kept)
-        self._server = HttpServer(self._handle, name="harbour", timing=config.manners, traffic=ledger)
+        self.book = PolitenessRecord(number, ledger, self.rate, config.politeness, config.arrivals_kept)
+        self._server = HttpServer(self._handle, name="harbour", timing=config.behaviour, traffic=ledger)
 
     async def start(self) -> None:
         """Listen; from now on `url` is where."""

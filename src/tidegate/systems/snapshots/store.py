@@ -148,7 +148,7 @@ def record_reads(
     Prefetch examines them again within `look_within`, since they are read now.
     """
     rows = [
-        {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at, "look_at": at + look_within}
+        {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at, "due_before": at + look_within}
         for subject, at in sorted(asked.items(), key=lambda each: each[0])
     ]
     if rows:
@@ -258,7 +258,7 @@ _RECORD_READ = (
         # Only earlier, never later: a subject that is due soon stays due. Null stays null,
         # which marks a subject as new.
         next_due_at=case(
-            (_c.next_due_at > bindparam("look_at", type_=UtcDateTime), bindparam("look_at", type_=UtcDateTime)),
+            (_c.next_due_at > bindparam("due_before", type_=UtcDateTime), bindparam("due_before", type_=UtcDateTime)),
             else_=_c.next_due_at,
         ),
     )

@@ -35,8 +35,8 @@ from tidegate.systems.crawl.stages import SEARCH, RawState
 from tidegate.systems.crawl.targets import CrawlOptions
 from tidegate.systems.crawl.writing import CrawlWriter
 from tidegate_simulators.marketplace import (
+    Behaviour,
     LimitSettings,
-    Manners,
     MarketplaceConfig,
     MarketplaceSimulator,
     WorldShape,
@@ -125,7 +125,7 @@ async def test_products_equal_the_true_data_after_every_run(embedded: Valkey, tm
     config = MarketplaceConfig(
         world=WorldShape(products=PRODUCTS, keywords=3, per_page=10, reprice=0.1, redescribe=0.1, restock=0.1),
         limits=LimitSettings(per_identity=None),
-        manners=Manners(faults=parse_faults(FAULTS), validators=not noise, noise=noise),
+        behaviour=Behaviour(faults=parse_faults(FAULTS), validators=not noise, noise=noise),
     )
     async with MarketplaceSimulator(config) as market, crawling(market, embedded, tmp_path / "crawl.db") as crawl:
         first = await crawl.run()

@@ -10,7 +10,7 @@ from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.site import Challenged, Unreadable
 from tidegate.systems.crawl.stages import STAGES, Stage
 from tidegate_simulators.http_server import Request
-from tidegate_simulators.marketplace import Manners, Product, World, WorldShape, pages
+from tidegate_simulators.marketplace import Behaviour, Product, World, WorldShape, pages
 from tidegate_simulators.marketplace.answers import Answers, asked
 from tidegate_simulators.marketplace.documents import Documents
 
@@ -23,7 +23,7 @@ class Market:
     def __init__(self, *, noise: bool = False) -> None:
         self.world = World(WorldShape(products=120, keywords=20, per_page=5))
         self.documents = Documents(self.world)
-        self._answers = Answers(self.world, self.documents, Manners(noise=noise, compress=False))
+        self._answers = Answers(self.world, self.documents, Behaviour(noise=noise, compress=False))
 
     def get(self, address: str) -> bytes:
         path, _, query = address.encode().partition(b"?")

@@ -16,9 +16,9 @@ from tidegate.engine.reports.progress import jobs_of
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate_simulators.marketplace import (
+    Behaviour,
     FaultKind,
     LimitSettings,
-    Manners,
     MarketplaceConfig,
     MarketplaceSimulator,
     PauseScope,
@@ -120,7 +120,7 @@ async def test_a_retry_after_applies_to_all_identities(crawl: Crawl, fault: Faul
     assert await crawler.ended(await crawler.begin(sim.url, PAGES)) == dict.fromkeys(PAGES, DONE)
     report = sim.report()
     assert report.broken == 0, told(sim)
-    assert report.hosts[0].pauses_told == 1
+    assert report.hosts[0].pauses_announced == 1
     assert report.calls == len(PAGES) + 2
     (host,) = await crawler.book.hosts.list()
     assert host.rests_until is not None
@@ -128,8 +128,8 @@ async def test_a_retry_after_applies_to_all_identities(crawl: Crawl, fault: Faul
 
 
 async def test_a_failing_robots_txt_delays_all_calls_temporarily(crawl: Crawl):
-    manners = Manners(retry_after_s=1)
-    config = MarketplaceConfig(world=SMALL, manners=manners, politeness=Politeness(delay_s=0.01))
+    behaviour = Behaviour(retry_after_s=1)
+    config = MarketplaceConfig(world=SMALL, behaviour=behaviour, politeness=Politeness(delay_s=0.01))
     settings = CrawlSettings(delay=timedelta(milliseconds=10), robots_first_pause=timedelta(milliseconds=50))
     sim, (crawler,) = await crawl(config, settings)
     for fault in (FaultKind.SERVER_ERROR, FaultKind.RESET, FaultKind.REDIRECT):

@@ -1,4 +1,4 @@
-"""Nothing is called that robots.txt forbids, or before it was read; the simulator judges.
+"""Nothing is called that robots.txt forbids, or before it was read; the simulator audits.
 
 The clocks stand still here, so the simulator's rule about gaps is for `test_crawling.py`; all others are judged.
 """
@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 STRICT = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=7),))
 LENIENT = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=2),))
 
-SEVERE = LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False)
+SEVERE = LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_announced=False)
 
 
 async def omitted(
@@ -211,7 +211,7 @@ async def test_a_banned_identity_does_not_change_the_rules(opened: Open):
 
 async def test_known_rules_apply_longer_when_robots_txt_becomes_forbidden_for_all(opened: Open):
     harness = await met(
-        await opened(STRICT, limits=LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False))
+        await opened(STRICT, limits=LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_announced=False))
     )
     await omitted(harness)
     harness.advance(DAY)

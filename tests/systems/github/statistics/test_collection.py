@@ -21,14 +21,14 @@ async def collect_and_compare(it: Deployment, *logins: str) -> None:
 @pytest.mark.full
 async def test_statistics_equal_those_of_the_simulator(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 4, "repositories": 3, "sizes": MEDIUM, "events": 60}
-    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
+    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, behaviour=PROMPT) as it:
         await collect_and_compare(it, *it.sim.world.logins())
 
 
 @pytest.mark.full
 async def test_statistics_follow_a_changing_world(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 2, "repositories": 3, "sizes": SMALL}
-    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
+    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, behaviour=PROMPT) as it:
         one, two = it.sim.world.logins()
         await collect_and_compare(it, one, two)
         first, second, third = (each.repository["full_name"] for each in it.sim.truth(one).repositories)

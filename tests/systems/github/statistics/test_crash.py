@@ -36,7 +36,7 @@ async def start(data_dir: Path, sim: GithubSimulator, *, stops: bool) -> WarmPro
 
 @pytest.mark.crash
 async def test_a_run_whose_process_died_between_statistics_and_completion_is_completed_by_the_next(tmp_path: Path):
-    config = SimulatorConfig(world=WorldShape(users=1, repositories=2, sizes=SMALL, events=9), manners=PROMPT)
+    config = SimulatorConfig(world=WorldShape(users=1, repositories=2, sizes=SMALL, events=9), behaviour=PROMPT)
     async with (
         GithubSimulator(config) as sim,
         open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts,

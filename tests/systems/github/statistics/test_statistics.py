@@ -210,8 +210,8 @@ async def test_a_recomputation_repairs_damaged_rows(small_world: World):
     await small_world.write_profile("ann")
     await small_world.write_repository(mine)
     await small_world.finalize("ann")
-    spoil = statistics_items.update().values(activity=None, author_id=None)
-    await small_world.harness.database.transaction(lambda tx: tx.execute(spoil))
+    corrupt = statistics_items.update().values(activity=None, author_id=None)
+    await small_world.harness.database.transaction(lambda tx: tx.execute(corrupt))
 
     await small_world.statistics.recompute("ann")
 

@@ -9,10 +9,10 @@ import pytest
 from tests.systems.github.deployment import assert_complete, assert_talk_is_complete
 from tests.systems.github.webhooks.deployment import WebhookDeployment, webhook_deployment
 from tidegate.systems.github import CONVERSATIONS
-from tidegate_simulators.github import Manners
+from tidegate_simulators.github import Behaviour
 from tidegate_simulators.github.mutations import Mutations
 
-RESTLESS_HOOKS = Manners(error_pause_s=0, hang_s=0, drip_s=0, webhook_repeats=0.5, webhook_disorder=0.5)
+RESTLESS_HOOKS = Behaviour(error_pause_s=0, hang_s=0, drip_s=0, webhook_repeats=0.5, webhook_disorder=0.5)
 
 
 def change_everything(mutate: Mutations, name: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_run_after_webhooks_costs_as_much_as_without_them(
 
 
 async def test_repeated_and_reordered_deliveries_end_in_the_state_of_the_upstream(tmp_path: Path, embedded_url: str):
-    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, manners=RESTLESS_HOOKS) as it:
+    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, behaviour=RESTLESS_HOOKS) as it:
         await it.deployment.collect(it.login)
         for _ in range(3):
             change_everything(it.sim.mutate, it.repository.full_name)
@@ -174,8 +174,8 @@ async def test_a_transferred_issue_is_gone_here_and_stored_there(tmp_path: Path,
 
 async def test_a_run_that_read_a_list_before_its_change_does_not_undo_the_change(tmp_path: Path, embedded_url: str):
     """The run is held up by a slow server after it has begun; meanwhile a comment is deleted and another is made."""
-    slow = Manners(error_pause_s=0, hang_s=0, drip_s=0, latency_ms=150)
-    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, manners=slow) as it:
+    slow = Behaviour(error_pause_s=0, hang_s=0, drip_s=0, latency_ms=150)
+    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, behaviour=slow) as it:
         await it.deployment.collect(it.login)
         name, mutate = it.repository.full_name, it.sim.mutate
         [first, *_] = it.repository.comments.ordinals()

@@ -14,7 +14,7 @@ from tidegate_simulators.stalls import UncertainWindow
 _US = 1_000_000
 
 
-class MannersBook:
+class PolitenessRecord:
     """Of one host. Times are in µs since the start, and never go back.
 
     A crawler is held to the robots.txt that it last read here, not to one that came later; as long as it has read
@@ -35,7 +35,7 @@ class MannersBook:
 
     def clear(self) -> None:
         """Count from zero; what a crawler was told stays told."""
-        self._calls = self._by_banned = self._most_at_once = self._robots_read = self._pauses_told = 0
+        self._calls = self._by_banned = self._most_at_once = self._robots_read = self._pauses_announced = 0
         self._smallest_us: int | None = None
         self.violations = Counter[str]()
         self.arrivals = array("q")
@@ -81,15 +81,15 @@ class MannersBook:
         caller.under_way -= 1
         self._under_way -= 1
 
-    def tell_robots(self, robots: Robots, at_us: int) -> None:
+    def note_robots(self, robots: Robots, at_us: int) -> None:
         """robots.txt was answered. A client that cannot get it uses the copy it has."""
         self._robots_read += 1
         if robots.settings.status < 500 or self._read is None:
             self._read, self._read_us = robots, at_us
 
-    def tell_pause(self, caller: Caller, from_us: int, wait_s: int, scope: PauseScope) -> None:
+    def announce_pause(self, caller: Caller, from_us: int, wait_s: int, scope: PauseScope) -> None:
         """An answer that goes out at a moment asks to wait."""
-        self._pauses_told += 1
+        self._pauses_announced += 1
         binds_all = scope is PauseScope.HOST or self.politeness.pauses_bind is PauseScope.HOST
         pauses = self._pauses if binds_all else caller.pauses[self.host]
         pauses.add(from_us, from_us + wait_s * _US)
@@ -108,7 +108,7 @@ class MannersBook:
             under_way=self._under_way,
             most_at_once=self._most_at_once,
             robots_read=self._robots_read,
-            pauses_told=self._pauses_told,
+            pauses_announced=self._pauses_announced,
         )
 
     def _judge_time(

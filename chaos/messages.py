@@ -1,4 +1,4 @@
-"""What is said between whoever runs a campaign, the zygote and its workers."""
+"""What is said between whoever runs a campaign, the fork server and its workers."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.settings import Settings
 
 
-class Death(msgspec.Struct, frozen=True, tag=True):
+class WorkerEnded(msgspec.Struct, frozen=True, tag=True):
     """A worker has ended."""
 
     worker: int
@@ -18,32 +18,32 @@ class Death(msgspec.Struct, frozen=True, tag=True):
     """Below zero: the signal that killed it."""
 
 
-class Birth(msgspec.Struct, frozen=True, tag=True):
+class WorkerStarted(msgspec.Struct, frozen=True, tag=True):
     """A worker has begun."""
 
     worker: int
     pid: int
 
 
-class Saying(msgspec.Struct, frozen=True, tag=True):
+class WorkerReport(msgspec.Struct, frozen=True, tag=True):
     """A worker tells something."""
 
     worker: int
     text: str
 
 
-Event = Birth | Death | Saying
+Event = WorkerStarted | WorkerEnded | WorkerReport
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a worker has to know."""
 
     number: int = 0
-    """Given by the nursery."""
+    """Given by the fork server client."""
     settings: dict[str, Any]
     """As arguments of `Settings`."""
     die_at: str = ""
-    """A point of `chaos.points` and which time, as `settle.before:2`."""
+    """A point of `chaos.crash_points` and which time, as `settle.before:2`."""
     begin: str = ""
     """A user whose run this process is to begin, before it does anything else."""
     first_pause_ms: int | None = None

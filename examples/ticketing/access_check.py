@@ -12,7 +12,7 @@ from tidegate import Database, NotFound, WaitingRoom
 from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, WaitingRooms, find_pass
 
 
-class Visit(msgspec.Struct, frozen=True):
+class ActiveVisitor(msgspec.Struct, frozen=True):
     """A visitor that is inside."""
 
     user: str
@@ -20,13 +20,13 @@ class Visit(msgspec.Struct, frozen=True):
     """End of the session unless it is renewed."""
 
 
-class Doorman:
+class AccessCheck:
     """Checks passes. There are no accounts in this example: the pass identifies the buyer."""
 
     def __init__(self, rooms: WaitingRooms, database: Database) -> None:
         self._rooms, self._database = rooms, database
 
-    async def visit(self, request: Request, schedule_id: int) -> Visit:
+    async def visit(self, request: Request, schedule_id: int) -> ActiveVisitor:
         """Return the visitor if inside, and renew the session. Raises `NotActive` or `NotFound`.
 
         SQL is asked while Valkey is unavailable, so visitors that are inside can go on buying.
@@ -41,7 +41,7 @@ class Doorman:
             raise NotActive(room.name, "a visitor with a pass that is no good") from None
         if _left(answer.standing) < room.room.plan.session / 2:
             answer = await room.renew(shown)
-        return Visit(answer.user, self._database.clock.now() + _left(answer.standing))
+        return ActiveVisitor(answer.user, self._database.clock.now() + _left(answer.standing))
 
     async def user(self, request: Request, schedule_id: int) -> str:
         """The same, where only the name counts."""

@@ -10,7 +10,7 @@ import math
 from datetime import datetime, timedelta
 
 from examples.ticketing import payments, reservations
-from examples.ticketing.cashier import Cashier
+from examples.ticketing.payment_service import PaymentService
 
 from tidegate import Database
 
@@ -18,7 +18,7 @@ _AT_ONCE = 20
 _ONE_MS = timedelta(milliseconds=1)
 
 
-class HoldKeeper:
+class HoldExpiry:
     """Ends holds at their time."""
 
     def __init__(self, database: Database, hold_for: timedelta) -> None:
@@ -34,21 +34,21 @@ class HoldKeeper:
         return _until(now, next_at, now + self._hold_for)
 
     def __repr__(self) -> str:
-        return "HoldKeeper"
+        return "HoldExpiry"
 
 
-class PaymentKeeper:
+class PaymentSettlement:
     """Settles payments that were interrupted, or for which the bank did not answer."""
 
-    def __init__(self, database: Database, cashier: Cashier, settle_after: timedelta) -> None:
-        self._database, self._cashier, self._settle_after = database, cashier, settle_after
+    def __init__(self, database: Database, payment_service: PaymentService, settle_after: timedelta) -> None:
+        self._database, self._payment_service, self._settle_after = database, payment_service, settle_after
 
     async def fire(self) -> int | None:
         """See `DueSource`."""
         now = self._database.clock.now()
         overdue = await self._database.read(payments.unsettled, _AT_ONCE)
         # All of them to the end, also where the bank fails for one: else the others would go on behind our back.
-        settled = await asyncio.gather(*map(self._cashier.settle, overdue), return_exceptions=True)
+        settled = await asyncio.gather(*map(self._payment_service.settle, overdue), return_exceptions=True)
         for each in settled:
             if isinstance(each, BaseException):
                 raise each
@@ -58,7 +58,7 @@ class PaymentKeeper:
         return _until(now, next_at, now + self._settle_after)
 
     def __repr__(self) -> str:
-        return "PaymentKeeper"
+        return "PaymentSettlement"
 
 
 def _until(now: datetime, known: datetime | None, others: datetime) -> int:

@@ -19,7 +19,7 @@ from tidegate.runtime.waiting import occurs
 _ROOT = Path(__file__).parents[1]
 
 
-class Roughness(msgspec.Struct, frozen=True, kw_only=True):
+class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How many work, and what happens to them how often."""
 
     workers: int = 8
@@ -33,11 +33,11 @@ class Roughness(msgspec.Struct, frozen=True, kw_only=True):
     """Each of these at most so often; None: until the crawl is over."""
 
 
-class Trouble:
+class CrawlFaults:
     """Workers that die and are replaced, and a server that is away for moments."""
 
     def __init__(
-        self, plan: Roughness, seed: int, server: LosableValkey, wire: Proxy, *, settings: dict[str, Any]
+        self, plan: FaultPlan, seed: int, server: LosableValkey, wire: Proxy, *, settings: dict[str, Any]
     ) -> None:
         self._plan, self._server, self._wire = plan, server, wire
         self._order = msgspec.json.encode(settings).decode()

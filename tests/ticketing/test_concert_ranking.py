@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from examples.ticketing.popular import popular_concerts
+from examples.ticketing.concert_ranking import popular_concerts
 from sqlalchemy import Engine, event
 
 from tests.servers.migrated import migrated_file

@@ -10,7 +10,7 @@ from examples.ticketing.payments import Payment, PaymentState
 from tidegate import Database
 
 
-class Cashier:
+class PaymentService:
     """Takes payments, and settles those that were interrupted."""
 
     def __init__(self, database: Database, bank: Bank, *, charge_within: timedelta, settle_after: timedelta) -> None:

@@ -1,4 +1,4 @@
-"""A process that has imported everything and forks workers on request: `-m chaos.zygote`.
+"""A process that has imported everything and forks workers on request: `-m chaos.fork_server`.
 
 Imports take two seconds of computing time; a campaign that replaces a worker every two seconds would do little else. A
 fork is a process like any other: it has its own memory, threads and connections, and dies alone.
@@ -17,13 +17,13 @@ from types import FrameType
 
 import msgspec
 
-from chaos.orders import Birth, Death, Order, Saying
+from chaos.messages import Order, WorkerEnded, WorkerReport, WorkerStarted
 from chaos.worker import work
 
 _STDIN, _STDOUT = 0, 1
 
 
-class Zygote:
+class ForkServer:
     """Forks, and tells of births and deaths."""
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class Zygote:
     def _bear(self, order: Order) -> None:
         if pid := os.fork():
             self._numbers[pid] = order.number
-            _tell(Birth(order.number, pid))
+            _tell(WorkerStarted(order.number, pid))
             return
         code = 70
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.close(self._held_end)
-            code = work(order, lifeline=self._lifeline, say=lambda text: _tell(Saying(order.number, text)))
+            code = work(order, lifeline=self._lifeline, say=lambda text: _tell(WorkerReport(order.number, text)))
         except BaseException as error:
             sys.stderr.write(f"worker {order.number}: {type(error).__name__}: {error}\n")
             raise
@@ -81,7 +81,7 @@ class Zygote:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                _tell(Death(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
+                _tell(WorkerEnded(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
 
     def _end(self) -> None:
         for pid in self._numbers:
@@ -91,11 +91,11 @@ class Zygote:
 def _nothing(_number: int, _frame: FrameType | None) -> None: ...
 
 
-def _tell(event: Birth | Death | Saying) -> None:
+def _tell(event: WorkerStarted | WorkerEnded | WorkerReport) -> None:
     """One write: lines of several processes never mix, as long as they are short."""
     os.write(_STDOUT, msgspec.json.encode(event) + b"\n")
 
 
 if __name__ == "__main__":
     gc.freeze()
-    Zygote().run()
+    ForkServer().run()

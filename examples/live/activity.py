@@ -36,7 +36,7 @@ class Api:
                 pass
 
 
-class Life:
+class Activity:
     """Everybody who takes part."""
 
     def __init__(self, api: Api, upstreams: Upstreams, seed: int = 1) -> None:

@@ -1,6 +1,6 @@
 """A simulated crowd: people who join the line, wait, choose a seat, pay, and go. They know nothing but the address.
 
-    python -m examples.ticketing.crowd http://127.0.0.1:8420 --people 300
+    python -m examples.ticketing.visitors http://127.0.0.1:8420 --people 300
 
 Some are refused by their bank and try another card, some change their minds, and when one has gone another comes.
 """
@@ -150,7 +150,7 @@ async def main(url: str, people: int, think_s: float, seed: int) -> None:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m examples.ticketing.crowd", description="A simulated crowd.")
+    parser = argparse.ArgumentParser(prog="python -m examples.ticketing.visitors", description="A simulated crowd.")
     parser.add_argument("url")
     parser.add_argument("--people", type=int, default=300)
     parser.add_argument("--think", type=float, default=1.0, help="how long one thinks before each step, in seconds")

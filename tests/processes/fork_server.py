@@ -1,4 +1,4 @@
-"""Has imported everything, and forks on request: `-m tests.processes.zygote ADDRESS`.
+"""Has imported everything, and forks on request: `-m tests.processes.fork_server ADDRESS`.
 
 It ends when its standard input does, because whoever started it has ended in whatever way; its children end with it.
 """
@@ -35,7 +35,7 @@ _LARGEST_ORDER = 1 << 20
 _SERVERS = ("alembic.command", "asyncmy", "asyncpg", "uvicorn", "pymongo")
 
 
-class Zygote:
+class ForkServer:
     """Serves one connection for each process: the order comes in, its number and its end go out."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -170,4 +170,4 @@ if __name__ == "__main__":
         gc.freeze()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        Zygote(server).run()
+        ForkServer(server).run()

@@ -15,7 +15,7 @@ from tidegate_simulators.github.calls import Call
 from tidegate_simulators.github.config import FaultKind
 from tidegate_simulators.github.world import World
 
-SPOILING = frozenset(
+CORRUPTIONS = frozenset(
     {
         FaultKind.HTML,
         FaultKind.EMPTY,
@@ -33,7 +33,7 @@ _NESTED = ("user", "author", "committer", "assignee", "milestone", "closed_by", 
 Item = dict[str, Any]
 
 
-class Spoiler:
+class AnswerCorrupter:
     """Spoils answers, and remembers which items it did not show."""
 
     def __init__(self, world: World) -> None:
@@ -41,7 +41,7 @@ class Spoiler:
         self.hidden: set[str] = set()
         """The ids (of commits the hashes) of all items that were null, without an id, or had one of another type."""
 
-    def spoil(self, call: Call, answer: Answer, kind: FaultKind) -> Answer | None:
+    def corrupt(self, call: Call, answer: Answer, kind: FaultKind) -> Answer | None:
         """The answer in another form; None where it has nothing that could be spoilt in this way."""
         match kind:
             case FaultKind.HTML:
@@ -71,10 +71,10 @@ class Spoiler:
             for item in places[0]:
                 _empty(item)
         else:
-            self._spoil_one(places[0], kind)
+            self._corrupt_one(places[0], kind)
         return Answer(200, msgspec.json.encode(content), answer.headers, answer.last_modified, cost=answer.cost)
 
-    def _spoil_one(self, items: list[Any], kind: FaultKind) -> None:
+    def _corrupt_one(self, items: list[Any], kind: FaultKind) -> None:
         index, item = min(enumerate(items), key=lambda pair: draw(*_id(pair[1]).encode()[-8:]))
         self.hidden.add(_id(item))
         match kind:

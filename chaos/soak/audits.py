@@ -27,7 +27,7 @@ MOST_GROWTH = 0.10
 _USED = (AdmissionState.ACTIVE, AdmissionState.EXPIRED, AdmissionState.LEFT)
 
 
-async def judge_collection(collection: SourceCell, deployment: Deployment, load: Load) -> list[str]:
+async def audit_collection(collection: SourceCell, deployment: Deployment, load: Load) -> list[str]:
     """Documents equal the simulator's, counters equal a recount, every run ended once, no limit was exceeded."""
     simulator, database = deployment.upstreams.github, collection.parts.database
     logins = list(simulator.world.logins())
@@ -56,7 +56,7 @@ def uncertain_windows(upstreams: Upstreams) -> list[str]:
     ]
 
 
-async def judge_crawl(collection: SourceCell, deployment: Deployment) -> list[str]:
+async def audit_crawl(collection: SourceCell, deployment: Deployment) -> list[str]:
     """Products equal the marketplace's, and no host was called too soon."""
     market = deployment.upstreams.market
     truth = truth_of(market)
@@ -64,10 +64,10 @@ async def judge_crawl(collection: SourceCell, deployment: Deployment) -> list[st
     def products(tx: Transaction) -> list[str]:
         return list(crawl_audit.of_products(tx, truth))
 
-    return [*await collection.parts.database.read(products), *crawl_audit.of_manners(market.report())]
+    return [*await collection.parts.database.read(products), *crawl_audit.of_politeness(market.report())]
 
 
-def judge_snapshots(deployment: Deployment, load: Load) -> list[str]:
+def audit_snapshots(deployment: Deployment, load: Load) -> list[str]:
     """No version went back, no body belongs to another subject, no limit was exceeded."""
     report = deployment.upstreams.game.report()
     found = list(load.breaches)
@@ -77,7 +77,7 @@ def judge_snapshots(deployment: Deployment, load: Load) -> list[str]:
     return found
 
 
-async def judge_campaigns(collection: SourceCell, load: Load, flushes: Sequence[datetime]) -> list[str]:
+async def audit_campaigns(collection: SourceCell, load: Load, flushes: Sequence[datetime]) -> list[str]:
     """As many coupons as there are, to the first in order, one for each user; every accepted entry was decided.
 
     An entry may only be lost by a flush that came after it was sent.
@@ -108,7 +108,7 @@ def _campaign(
         yield f"{name}: {len(missing)} accepted entries were never decided, e.g. {min(missing)}"
 
 
-async def judge_room(collection: SourceCell, load: Load, flushes: Sequence[datetime]) -> list[str]:
+async def audit_room(collection: SourceCell, load: Load, flushes: Sequence[datetime]) -> list[str]:
     """Admissions in order of arrival, each place used once, never more sessions at once than the capacity."""
     tokens = await collection.parts.database.read(_tokens)
     return [*_places(tokens), *_overtaken(tokens, load.joined_at, flushes), *_overlap(tokens)]
@@ -149,7 +149,7 @@ def _overlap(tokens: Sequence[Any]) -> Iterator[str]:
         yield f"{most} sessions at once in a room for {CAPACITY}"
 
 
-def judge_processes(members: Sequence[Member]) -> list[str]:
+def audit_processes(members: Sequence[Member]) -> list[str]:
     """Log volume and memory of the processes."""
     found = list[str]()
     for member in members:

@@ -46,7 +46,7 @@ class Line(msgspec.Struct):
         return str(self.state) if self.version else None
 
 
-class Ground(Protocol):
+class Environment(Protocol):
     """One schedule's ground."""
 
     def begin(self) -> None:
