@@ -1,6 +1,6 @@
 """`make chaos`, or `python -m chaos [--seed S] [--documents N] [--minutes M] [--database ...] [--json]`.
 
-Exit 0 when every promise was kept, 1 when one was not.
+The exit code is 0 if every guarantee was kept, otherwise 1.
 """
 
 import argparse

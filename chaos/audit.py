@@ -1,6 +1,6 @@
 """What the database itself has seen: every move of a run, and every event that was ever written.
 
-Kept by triggers, so that it tells of moves that the product does not know it made.
+Kept by triggers, so that it records moves of which the product has no record.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ _POSTGRES = [
 
 
 async def install(database: Database) -> None:
-    """Have a new database keep the books; SQLite or PostgreSQL."""
+    """Create the triggers in a new database; SQLite or PostgreSQL."""
     await database.transaction(_install)
 
 

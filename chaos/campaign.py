@@ -1,4 +1,4 @@
-"""The campaign itself: workers die all the time, and every server is lost once, while everybody is collected."""
+"""The campaign: all users are collected while workers are killed continuously and every server fails once."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ class Backend(StrEnum):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to happen."""
+    """The parameters of a campaign."""
 
     backend: Backend
     seed: int = 1
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 4
     kill_every_s: float = 2.0
     most_kills: int | None = None
-    """None: until everybody is collected."""
+    """None: until all users are collected."""
     lease_s: float | None = None
     """How long a process may be silent; None: as long as it may by default."""
 
@@ -102,7 +102,7 @@ class Campaign:
         took_s = time.monotonic() - self._began
         await end(*doing)
         await self._lose.mend()
-        self._tell("all runs are over; looking at what came of it" if is_over else "not over in time")
+        self._tell("all runs are over; verifying the results" if is_over else "not over in time")
         exit_codes = await site.stopped()
         return await examine(
             site,
@@ -239,7 +239,7 @@ def _with_cut_wire(valkey: LosableValkey, wire: Proxy) -> Losses:
 
 
 def _with_locked_file(valkey: LosableValkey, path: Path) -> Losses:
-    """A file has no connection to cut; somebody else locks it."""
+    """SQLite has no connection to cut; the file is locked instead."""
     locks: list[sqlite3.Connection] = []
 
     async def mend() -> None:

@@ -1,4 +1,4 @@
-"""Whether what was collected is what there is: documents against the simulator's truth, counters against a recount."""
+"""Compares the collected documents with the simulator, and counters with a recount."""
 
 from collections.abc import Container, Mapping, Sequence
 from typing import Any

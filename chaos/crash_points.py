@@ -1,8 +1,8 @@
 """Where a worker can be made to kill itself: before, inside and after every step that leaves a trace.
 
-A step is whatever another process can see: a transaction of collection, a call to the upstream, a word with the gate.
-The process ends by SIGKILL, so nothing is flushed, drained or told. Between two such steps nothing but memory changes,
-and memory is lost in any case.
+A step is an action that other processes can see: a transaction, a call to the upstream, a script of the gate.
+The process ends by SIGKILL, so nothing is flushed, drained or reported. Between two such steps nothing but memory
+changes, and memory is lost in any case.
 """
 
 import os

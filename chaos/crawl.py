@@ -179,7 +179,7 @@ class Campaign:
 
 
 def truth_of(market: MarketplaceSimulator) -> dict[tuple[str, str], Truth]:
-    """What there is to know of everything that is for sale, as a crawl would tell it."""
+    """The expected data of all products, in the form in which a crawl stores it."""
     hosts = [url.partition("//")[2] for url in market.urls]
     return {
         (hosts[one.host], str(one.product_id)): Truth(
@@ -190,7 +190,7 @@ def truth_of(market: MarketplaceSimulator) -> dict[tuple[str, str], Truth]:
 
 
 def config_of(plan: CrawlPlan) -> MarketplaceConfig:
-    """A marketplace that holds us to the plan's politeness without any leeway, with its usual limits."""
+    """A marketplace with the politeness of the plan, without tolerance, and its default limits."""
     world = WorldShape(
         seed=plan.seed,
         hosts=plan.hosts,
@@ -279,7 +279,7 @@ def _lost_executions(tx: Transaction) -> int:
 
 
 def main() -> int:
-    """Conduct one campaign, and tell."""
+    """Run one campaign and print its result."""
     configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.crawl", description="A crawl, and kill -9.")
     defaults = CrawlPlan()

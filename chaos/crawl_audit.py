@@ -1,4 +1,4 @@
-"""What rows, books and the simulator say of the rules, when a crawl is over."""
+"""Checks the guarantees after a crawl, from rows, the trace of writes and the simulator."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,19 +50,19 @@ class Round(msgspec.Struct, kw_only=True):
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What was found; the list of breaches must be empty."""
+    """The result; the list of breaches must be empty."""
 
     products: int = 0
     hosts: int = 0
     rounds: list[Round] = []
     killed: int = 0
     failures: int = 0
-    """How often nothing could be published for a moment, or nobody knew whether it was."""
+    """How often publications failed, or had an unknown outcome."""
     valkey_killed: int = 0
     lost_executions: int = 0
     """Tries that ended with their worker, and were made again."""
     faults: dict[str, int] = {}
-    """What the hosts did to us."""
+    """Faults that the hosts injected."""
     refused: dict[str, int] = {}
     smallest_gap_ms: float | None = None
     """Between two calls to one host; each host has its own least gap."""
@@ -135,7 +135,7 @@ def of_products(tx: Transaction, truth: World) -> Iterator[str]:
 
 
 def of_applications(applied: Sequence[Applied], expected: set[Part]) -> Iterator[str]:
-    """What is new was written once, and nothing else was."""
+    """Every change was written once, and nothing else was written."""
     counted = Counter((each.key, each.stage) for each in applied)
     yield from some("parts were applied more than once", sorted(part for part, count in counted.items() if count > 1))
     yield from some("parts were never applied", sorted(expected - counted.keys()))
@@ -145,12 +145,14 @@ def of_applications(applied: Sequence[Applied], expected: set[Part]) -> Iterator
 
 
 def of_order(tx: Transaction, applied: Sequence[Applied], run_ids: Sequence[int]) -> Iterator[str]:
-    """Stages of a product never came in another order, neither by the books nor by what the answers' rows say."""
+    """The stages of a product were applied in order, according to the trace and to the rows of the answers."""
     raw = crawl_raws.c
     columns = (raw.id, raw.run_id, raw.host, raw.product_id, raw.stage, raw.applied_as, raw.processed_at)
     raws = list(tx.execute(select(*columns).where(raw.run_id.in_(run_ids)).order_by(raw.id)))
     run_of = {row.id: row.run_id for row in raws}
-    yield from some("answers were applied that nobody stored", [each.raw for each in applied if each.raw not in run_of])
+    yield from some(
+        "answers were applied that were not stored", [each.raw for each in applied if each.raw not in run_of]
+    )
     reached, inverted = dict[tuple[int, Key], int](), list[Applied]()
     for each in applied:
         whose, place = (run_of.get(each.raw, 0), each.key), place_of(each.stage)
@@ -176,13 +178,13 @@ def _is_in_order(stages: Mapping[Stage, tuple[int, datetime]]) -> bool:
 
 
 def of_politeness(report: Report) -> Iterator[str]:
-    """No host was called sooner than it allows, by its own clock; nor otherwise against what it asked for."""
+    """No host was called earlier than it allows, by its own clock, or against its robots.txt."""
     if report.broken:
         yield f"{report.broken} breaches of politeness: {report.violations}, e.g. {report.samples[:_SHOWN]}"
 
 
 def unwritten_share(unchanged: set[Part], applied: Sequence[Applied], touched: set[Key]) -> float:
-    """Of pages that say what they said before: how many ended without a write.
+    """The number of unchanged pages that caused no write.
 
     Where nothing at all of a product has changed, any write to its row counts against all its pages.
     """

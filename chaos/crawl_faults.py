@@ -1,4 +1,4 @@
-"""What is done to those who crawl: they are killed, and so is the server that hands out the work, or it is cut off."""
+"""Faults of a crawl: workers are killed, and Valkey is killed or disconnected."""
 
 import asyncio
 import random
@@ -20,21 +20,21 @@ _ROOT = Path(__file__).parents[1]
 
 
 class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How many work, and what happens to them how often."""
+    """Number of workers, and intervals of the faults."""
 
     workers: int = 8
     kill_every_s: float = 2.0
     fail_every_s: float = 5.0
-    """How often nothing can be published."""
+    """Interval between outages of publishing."""
     fail_for_s: float = 0.3
     valkey_every_s: float = 45.0
-    """How often Valkey is killed, and started again with what it has written."""
+    """Interval between kills of Valkey; it restarts with its data."""
     most: int | None = None
-    """Each of these at most so often; None: until the crawl is over."""
+    """The maximum number of each fault; None: until the crawl is over."""
 
 
 class CrawlFaults:
-    """Workers that die and are replaced, and a server that is away for moments."""
+    """Kills and replaces workers, and interrupts the server."""
 
     def __init__(
         self, plan: FaultPlan, seed: int, server: LosableValkey, wire: Proxy, *, settings: dict[str, Any]
@@ -60,7 +60,7 @@ class CrawlFaults:
 
     @asynccontextmanager
     async def making(self) -> AsyncGenerator[None]:
-        """Trouble of every kind, for the length of a block; after it everybody is back."""
+        """Inject all faults for the length of a block; after it all processes run again."""
         over = asyncio.Event()
         kinds = [asyncio.create_task(kind(over)) for kind in (self._kill, self._cut_off, self._kill_valkey)]
         try:
@@ -85,7 +85,7 @@ class CrawlFaults:
             starting.add_done_callback(self._starting.discard)
 
     async def _cut_off(self, over: asyncio.Event) -> None:
-        """Nobody can publish; and before that, somebody does not hear whether he did."""
+        """Cut the connection to Valkey, after losing the reply to one command."""
         while self._go_on(self.failures) and not await self._is_over_within(over, self._plan.fail_every_s):
             async with self._mending:
                 self._wire.cut_after(b"EVALSHA")

@@ -16,7 +16,7 @@ _AGAIN_S = 0.1
 
 
 async def work(settings: Settings) -> None:
-    """Crawl, and lead whenever it is our turn; one that begins while a server is away tries until it is back."""
+    """Crawl, and lead when elected; retries at the start while a server is unavailable."""
     while True:
         with suppress(Unavailable):
             async with open_crawl(settings) as crawl:

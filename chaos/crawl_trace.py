@@ -1,6 +1,6 @@
-"""What the database itself has seen of a crawl: every write to a product, and every end of a stored answer.
+"""Triggers that record every write to a product and every end of a stored answer.
 
-Kept by triggers, in the order in which it happened, so that it tells of writes that the product does not know it made.
+They record writes in their order, including those of which the product has no record.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ class Applied(NamedTuple):
 
 
 async def install(database: Database) -> None:
-    """Have a new database keep the books; SQLite or PostgreSQL."""
+    """Create the triggers in a new database; SQLite or PostgreSQL."""
     await database.transaction(_install)
 
 
@@ -80,7 +80,7 @@ def _notes(*, is_new: bool) -> str:
 
 
 def written_so_far(tx: Transaction) -> int:
-    """A mark: what is written from now on has a higher number."""
+    """The number of the last write; later writes have higher numbers."""
     return tx.execute(select(func.coalesce(func.max(_written.c.seq), 0))).scalar_one()
 
 
@@ -93,7 +93,7 @@ def applied_after(tx: Transaction, mark: int) -> list[Applied]:
 
 
 def touched_after(tx: Transaction, mark: int) -> set[Key]:
-    """Products whose rows were written, whatever for."""
+    """Products with written rows, for any reason."""
     at = _written.c
     rows = tx.execute(select(at.host, at.product_id).distinct().where(at.seq > mark, at.stage == _TOUCHED))
     return {(host, product) for host, product in rows}

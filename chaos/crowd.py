@@ -45,7 +45,7 @@ from tidegate.systems.waiting_room.model import UnknownRoom
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0
 _INSTALL_S = 10.0
-"""So long the next blow waits at most for the room to be installed after the last: it may fall in the middle too."""
+"""The longest wait for the room to be installed before the next fault; a fault may occur during an installation."""
 _MOST_UNWRITTEN = 100_000
 """Bytes: some hundred steps of the room."""
 
@@ -66,11 +66,11 @@ class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
     fail_every_s: float = 3.0
     fail_for_s: float = 0.4
     valkey_every_s: float = 8.0
-    """How often Valkey is killed, and started again with what it has written."""
+    """Interval between kills of Valkey; it restarts with its data."""
     power_failures: float = 0.0
     """How often the last that it has written is lost in this."""
     losses: int = 0
-    """So many times it does not come back with what it has written, but with nothing."""
+    """How many of these restarts lose all data."""
     seed: int = 1
 
 
@@ -95,7 +95,7 @@ class Campaign:
         self.replay = Replay(self.verdict)
 
     async def run(self) -> None:
-        """Until everybody has come and gone."""
+        """Wait until all visitors have been admitted and have left."""
         async with AsyncExitStack() as stack:
             admitters: dict[str, WarmProcess] = {}
             stack.push_async_callback(_end, admitters)
@@ -126,7 +126,7 @@ class Campaign:
             self.verdict.breaches.append(str(error))
 
     async def _until_gone(self, crowd: list[WarmProcess]) -> None:
-        """Until everybody has come and gone, as long as somebody is let in or goes now and then."""
+        """Wait until all visitors have been admitted and have left, while there is progress."""
 
         async def is_over() -> bool:
             return all(process.returncode is not None for process in crowd)
@@ -136,24 +136,25 @@ class Campaign:
 
         await until(is_over, f"{self._plan.people} people come in and go, each a step", reached=reached)
         if any(codes := [process.returncode for process in crowd]):
-            self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
+            self.verdict.breaches.append(f"processes of visitors failed: {codes}")
 
     async def _strike_last(self) -> None:
-        """The crowd is gone, and nobody comes who would notice: whoever keeps the room has to see to it alone."""
+        """All visitors have left, so no request reports a problem: the leader must end the remaining sessions
+        itself."""
         if self._wire is not None:
             await self._wire.refuse()
             await self._wire.listen()
-        # After a power failure the server believes that people wait who were inside long ago.
+        # After a power failure the server may list admitted visitors as waiting.
         await self._restart_valkey(_MOST_UNWRITTEN // 2 if self._plan.power_failures else 0)
 
     async def _until_empty(self) -> None:
-        """Until nobody is in line, on the way or inside, as those who keep the room find out one after the other."""
+        """Wait until no visitor is in line, being admitted or inside."""
 
         async def people() -> int:
             try:
                 counts = await self._room.line.counts()  # it installs nothing: that is for others to do
             except UnknownRoom as error:
-                raise ValkeyUnavailable("nobody has installed the room yet") from error
+                raise ValkeyUnavailable("the room is not installed yet") from error
             return counts.waiting + counts.entering + counts.active
 
         async def is_empty() -> bool:
@@ -165,7 +166,8 @@ class Campaign:
         await until(is_empty, "the room is empty after the last blow", reached=reached)
 
     async def _installed(self) -> None:
-        """Wait for it: a server that is lost faster than this machine can install a room lets nobody in, rightly."""
+        """Wait for the installation: a server that fails more often than the room can be installed admits no
+        visitor."""
 
         async def is_installed() -> bool:
             facts = await self._valkey.execute("INFO", "server")
@@ -181,7 +183,7 @@ class Campaign:
             owner = leader if leader in admitters else self._draw.choice(list(admitters))
             self.verdict.leaders_hit += leader == owner
             if self._draw.random() < self._plan.freezes:
-                # Until its lease is over and another leads; then it goes on as if nothing had happened.
+                # Until its lease ended and another process leads; then it continues.
                 victim = admitters[owner]
                 victim.send_signal(signal.SIGSTOP)
                 asyncio.get_running_loop().call_later(_FROZEN_S, victim.send_signal, signal.SIGCONT)
@@ -252,7 +254,7 @@ class Campaign:
 
 
 async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
-    """Make the servers and the room, run the campaign, and read what it left."""
+    """Create the servers and the room, run the campaign, and read the results."""
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         server = stack.enter_context(LosableValkey(keeps=True))
@@ -299,7 +301,7 @@ async def _end(processes: dict[str, WarmProcess]) -> None:
 
 
 def main() -> int:
-    """Conduct one campaign, and tell."""
+    """Run one campaign and print its result."""
     configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.crowd", description="A crowd, and kill -9.")
     defaults = CrowdPlan()

@@ -31,7 +31,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What was found; every list of breaches must be empty."""
+    """The result; every list of breaches must be empty."""
 
     steps: int = 0
     joined: int = 0
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     overtaken: int = 0
     """How many visitors saw one with a higher place admitted before them."""
     most_passed: int = 0
-    """How many passed the one of them who was passed most."""
+    """The largest number of visitors that overtook one visitor."""
     killed: int = 0
     frozen: int = 0
     leaders_hit: int = 0
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     failures: int = 0
     """How often the database was away."""
     valkey_killed: int = 0
-    """How often Valkey was killed, and started again with what it had written."""
+    """How often Valkey was killed and restarted with its data."""
     power_failures: int = 0
     """How often it came back without its last moments."""
     valkey_lost: int = 0
@@ -69,7 +69,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 class Presence:
     """Since when each visitor is present, as a part of the log says.
 
-    Times of the log are too coarse: a visitor who joins is not overtaken by an admission earlier in the same ms.
+    The times of the log are in ms: an admission in the same ms as a join does not overtake the visitor that joins.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Presence:
 
 
 class Replay:
-    """The room as its log tells it. What the server forgot, its log does not tell: of that the rows are asked."""
+    """The room according to its log. The log lacks what the server lost; the rows are compared for that."""
 
     def __init__(self, verdict: Verdict) -> None:
         self._verdict, self._now_ms = verdict, 0
@@ -114,7 +114,7 @@ class Replay:
             self.step(fields[b"what"].decode(), users, int(fields[b"inside"]), int(fields[b"capacity"]))
 
     def read_presence(self, entries: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
-        """Note who joined when, from a part of the log that the server may be about to lose."""
+        """Record the joins in a part of the log that the server may lose soon."""
         for entry, fields in entries:
             self.last_read = entry
             users: list[list[str]] = msgspec.msgpack.decode(fields[b"users"])
@@ -125,7 +125,7 @@ class Replay:
         return self._presence.joined_with(self._lost_presence)
 
     def lost(self) -> None:
-        """The server lost everything: there is no line any more, and everybody may come again."""
+        """The server lost all data: the line is empty, and all visitors may join again."""
         self._places.clear()
         self._front.clear()
         self._joined.clear()
@@ -153,7 +153,7 @@ class Replay:
                     pass
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Forget the line."""
         if self._places:
             self._breach(f"{len(self._places)} are still in line: {sorted(self._places)[:5]}")
 
@@ -191,10 +191,10 @@ async def audit(verdict: Verdict, replay: Replay, room: WaitingRoom, valkey: Val
 
 
 def check_order(rows: Sequence[Token], present_since: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
-    """Compare the sequence of all admissions with the places: who was overtaken, whatever became of them later.
+    """Compare the sequence of all admissions with the places, and return the overtaken visitors.
 
-    A visitor is overtaken by each visitor with a higher place who was admitted earlier, while the visitor was present.
-    `present_since` has the highest admission number before each visitor joined.
+    A visitor is overtaken by each visitor with a higher place that was admitted earlier while the first one was
+    present. `present_since` has the highest admission number before each visitor joined.
     """
     higher: list[int] = []
     worst: Token | None = None
@@ -211,7 +211,7 @@ def check_order(rows: Sequence[Token], present_since: Mapping[str, int], verdict
 
 
 def examine(rows: Sequence[Token], verdict: Verdict) -> Iterator[str]:
-    """What the token rows say: everybody was let in once, from a place of his own, and never too many at a time."""
+    """Check the token rows: each visitor was admitted once, from a unique place, and never too many at a time."""
     by_user = Counter(row.user for row in rows)
     if twice := [user for user, times in by_user.items() if times > 1]:
         yield f"{len(twice)} came in more than once: {sorted(twice)[:5]}"
@@ -230,7 +230,7 @@ def examine(rows: Sequence[Token], verdict: Verdict) -> Iterator[str]:
 
 
 def steps_made(tx: Transaction, room: str) -> int:
-    """How often somebody came in or went: it only grows, to two for each."""
+    """The number of admissions and departures; it only grows, to two per visitor."""
     at = room_tokens.c
     count = select(func.count()).where(at.room == room)
     came = tx.execute(count.where(at.state.in_(USED))).scalar_one()

@@ -46,7 +46,7 @@ USED = (AdmissionState.ACTIVE, AdmissionState.EXPIRED, AdmissionState.LEFT)
 _AT_ONCE = 50
 _IN_SIGHT = 1_000
 _AGAIN_S = 0.05
-"""After so long somebody who found a server away tries again."""
+"""Pause before a visitor retries while a server is unavailable."""
 
 
 async def open_signer() -> PassSigner:
@@ -55,7 +55,7 @@ async def open_signer() -> PassSigner:
 
 
 async def admit(rooms: WaitingRooms, valkey: Valkey, owner: str) -> None:
-    """Stand for election and keep the room while elected, as every process of a deployment does."""
+    """Stand for election and run the room while elected, like every process of a deployment."""
     unit, never = valkey.unit(UNIT), asyncio.Event()
     heartbeat = Heartbeat(Membership(valkey, unit, owner, settings=LEASES))
     leadership = Leadership(
@@ -68,7 +68,7 @@ async def admit(rooms: WaitingRooms, valkey: Valkey, owner: str) -> None:
 
 
 class Crowd:
-    """People who join one after the other, wait to be let in, and leave or stay until the time is over."""
+    """Visitors that join one after the other, wait for admission, and leave or stay until their session ends."""
 
     def __init__(self, room: WaitingRoom, database: Database, name: str, leaving: float) -> None:
         self._room, self._database = room, database
@@ -76,10 +76,10 @@ class Crowd:
         self._staying: set[str] = set()
         self._passes: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        """Everybody's last: he shows his pass where the server does not know him any more."""
+        """The last pass of each visitor; it is presented if the server no longer knows the visitor."""
 
     async def play(self, people: list[str]) -> None:
-        """Until everybody has been inside."""
+        """Wait until all visitors have been inside."""
         await self._join_all(people)
         print("joined", flush=True)
         left = list(people)
@@ -94,7 +94,7 @@ class Crowd:
             await asyncio.sleep(0.1 * self._draw.random())
 
     async def _turn(self, users: Sequence[str]) -> set[str]:
-        """Look where they are, and act accordingly; those who have been inside and are gone."""
+        """Read where the visitors are and act accordingly; returns those that were inside and have left."""
         standings = dict(zip(users, (await self._room.standings(users)).standings, strict=True))
         inside = [user for user, at in standings.items() if isinstance(at, Inside) and user not in self._staying]
         leavers = [user for user in inside if self._draw.random() < self._leaving]
@@ -118,14 +118,14 @@ class Crowd:
                     self._passes[user], self._places[user] = answer.token or "", answer.standing.place
                     return
             await asyncio.sleep(_AGAIN_S)
-            # Nobody told him, but he may have been in line, or inside already: he does not come a second time.
+            # The visitor got no answer, but may be in line or inside already, and does not join a second time.
             with suppress(Unavailable):
                 if (place := await self._database.read(_place_of, user)) is not None:
                     self._places[user] = place
                     return
 
     async def _leave(self, user: str) -> None:
-        with suppress(Unavailable):  # he is still inside then, and seen there again
+        with suppress(Unavailable):  # the visitor is still inside then
             (standing,) = (await self._room.standings([user])).standings
             if isinstance(standing, Inside):
                 entry = VisitorAdmission(user, standing.admission)
@@ -134,14 +134,14 @@ class Crowd:
 
 
 def _used(tx: Transaction, places: Sequence[int]) -> set[str]:
-    """Who was let in from one of these places."""
+    """Visitors that were admitted from one of these places."""
     at = room_tokens.c
     those = select(at.user_id).where(at.room == ROOM, at.place.in_(places), at.state.in_(USED))
     return set(tx.execute(those).scalars())
 
 
 def _place_of(tx: Transaction, user: str) -> int | None:
-    """The place from which he was let in."""
+    """The place from which the visitor was admitted."""
     at = room_tokens.c
     those = select(at.place).where(at.room == ROOM, at.user_id == user, at.state.in_(USED))
     return tx.execute(those).scalars().first()

@@ -32,7 +32,7 @@ _LOOK_EVERY_S = 0.02
 
 
 class Servers(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are kept; workers may see them through wires that can be cut."""
+    """The servers of a campaign; workers may reach them through proxies that can be cut."""
 
     valkey_url: str | None
     """None: the embedded server of the folder."""
@@ -55,7 +55,7 @@ class Site:
 
     @property
     def logins(self) -> list[str]:
-        """Everybody who can be collected."""
+        """All users that can be collected."""
         return list(self.github.world.logins())
 
     async def start(self, *, die_at: str = "", begin: str = "", **changes: Any) -> Worker:

@@ -13,7 +13,7 @@ from tidegate.systems.github.statistics import Statistics
 async def wrong_figures(
     database: Database, documents: DocumentStore, logins: Sequence[str], accounts: Sequence[int]
 ) -> list[str]:
-    """What is wrong with the statistics of these users, who are all that there are, and with those of everybody."""
+    """Differences in the statistics of these users, which must be all users, and in the global statistics."""
     statistics = Statistics(database, documents)
     overall = await statistics.overall()
     oracle = Oracle(await all_documents(documents), overall.as_of.date())
@@ -35,4 +35,4 @@ async def wrong_figures(
         "most active by day": overall.by_day == oracle.periods(30, date.isoformat),
         "most active by month": overall.by_month == oracle.periods(30, lambda day: day.strftime("%Y-%m")),
     }
-    return wrong + [f"statistics of everybody: the {what} are wrong" for what, right in everybody.items() if not right]
+    return wrong + [f"global statistics: the {what} are wrong" for what, right in everybody.items() if not right]

@@ -1,4 +1,4 @@
-"""Worker processes, from the side of whoever starts, freezes and kills them."""
+"""Starts, freezes and kills worker processes."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ _BORN_WITHIN_S = 30.0
 
 
 class ForkServerClient:
-    """Holds a fork server; any number of fleets, of any event loop, can get workers from it."""
+    """Runs a fork server; any number of fleets, of any event loop, can start workers with it."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -33,7 +33,7 @@ class ForkServerClient:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def order(self, order: Order, tell: Callable[[Event], object]) -> int:
-        """Have a worker made; `tell` is called, in a thread of ours, with all that is heard of it. Its number."""
+        """Start a worker; `tell` is called in a thread of this object with its events. Returns its number."""
         number = next(self._numbers)
         self._told[number] = tell
         assert self._process.stdin
@@ -124,7 +124,7 @@ class Worker:
             return await asyncio.shield(self._ended)
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill it."""
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
@@ -136,12 +136,12 @@ class Worker:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
+        """Resume it."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.is_alive:
-            with suppress(ProcessLookupError):  # it has ended, and we have not heard of it yet
+            with suppress(ProcessLookupError):  # it has ended, and its event was not received yet
                 os.kill(self.pid, number)
 
 

@@ -1,10 +1,10 @@
 """A process that has imported everything and forks workers on request: `-m chaos.fork_server`.
 
-Imports take two seconds of computing time; a campaign that replaces a worker every two seconds would do little else. A
-fork is a process like any other: it has its own memory, threads and connections, and dies alone.
+Imports take two seconds of CPU time; a campaign that replaces a worker every two seconds would do little else. A
+fork is an independent process with its own memory, threads and connections.
 
 Reads orders from its standard input and writes what happens to its standard output, a line of JSON each. When its input
-ends, because whoever started it has ended in whatever way, it kills its workers and ends too.
+ends, because the starting process has ended, it kills its workers and ends too.
 """
 
 import gc
@@ -24,12 +24,13 @@ _STDIN, _STDOUT = 0, 1
 
 
 class ForkServer:
-    """Forks, and tells of births and deaths."""
+    """Forks workers, and reports their starts and ends."""
 
     def __init__(self) -> None:
         self._orders = b""
         self._numbers: dict[int, int] = {}
-        # Workers hold the reading end only. It ends when we do, even by SIGKILL, and then they end as well.
+        # Workers hold the reading end only. It is closed when this process ends, even by SIGKILL, and then they end
+        # as well.
         self._lifeline, self._held_end = os.pipe()
 
     def run(self) -> None:
@@ -37,7 +38,7 @@ class ForkServer:
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, _nothing)  # but the wake-up
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process decides
         signal.set_wakeup_fd(wake)
         with selectors.DefaultSelector() as selector:
             selector.register(_STDIN, selectors.EVENT_READ)

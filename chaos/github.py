@@ -1,4 +1,4 @@
-"""The simulated GitHub, with a hand on the wire: calls can be waited for, and held until somebody lets them go."""
+"""The simulated GitHub with a control of calls: tests can wait for calls, hold them, and release them."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tidegate_simulators.github import GithubSimulator, SimulatorConfig
 
 
 class Hold:
-    """Calls whose address contains a text wait at the door; they count when they are let in."""
+    """Calls with a given text in the address are held; they count when they are released."""
 
     def __init__(self, contains: str, most: int) -> None:
         self._contains, self._most = contains, most
@@ -34,7 +34,7 @@ class Hold:
                 await self._arrived.acquire()
 
     def release(self) -> None:
-        """Let them in, and hold nobody any more."""
+        """Release the held calls, and hold no more."""
         self._released.set()
 
 
@@ -44,7 +44,7 @@ class WatchedGithub(GithubSimulator):
     def __init__(self, config: SimulatorConfig) -> None:
         super().__init__(config)
         self.arrived = 0
-        """Calls that came to the door, held ones included."""
+        """Calls that arrived, including held ones."""
         self.under_way = 0
         """Those of them that were not answered yet."""
         self.on_call: Callable[[str], object] = lambda _: None
@@ -80,7 +80,7 @@ class WatchedGithub(GithubSimulator):
         self.under_way += 1
         try:
             return await self._answer(request, request.raw_path)
-        except ConnectionResetError:  # whoever asked has died
+        except ConnectionResetError:  # the caller has died
             return web.Response()
         finally:
             self.under_way -= 1

@@ -1,4 +1,4 @@
-"""What is said between whoever runs a campaign, the fork server and its workers."""
+"""Messages between a campaign, the fork server and its workers."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ class WorkerStarted(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, tag=True):
-    """A worker tells something."""
+    """A worker reports its state."""
 
     worker: int
     text: str
@@ -47,7 +47,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     begin: str = ""
     """A user whose run this process is to begin, before it does anything else."""
     first_pause_ms: int | None = None
-    """Before the first retry of a call or of a write, or the first look for what was promised, instead of seconds."""
+    """The pause before the first retry of a call or a write, and before the first check of an enqueue intent."""
     drain_s: float | None = None
     """How long it may take to stop, instead of the usual 30 s."""
     log_level: LogLevel = "error"

@@ -1,4 +1,4 @@
-"""What came of a campaign: found out by looking at everything, and told as a table or as JSON."""
+"""The verified result of a campaign, as a table or as JSON."""
 
 from collections.abc import Sequence
 
@@ -30,19 +30,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     calls_needed: int
     spent: int
-    """What was taken from allowances; answers that nothing changed took nothing."""
+    """The quota that was spent; answers 304 spend nothing."""
     refused: int
     limits_broken: dict[str, int]
     problems: list[str]
 
     @property
     def is_well(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether every guarantee was kept."""
         return not self.problems
 
     @property
     def beyond_need(self) -> int:
-        """What was spent and a perfect collector without accidents would not have."""
+        """Calls beyond those of a perfect collector without faults."""
         return self.spent - self.calls_needed
 
     def rows(self) -> list[tuple[str, str]]:
@@ -88,7 +88,7 @@ async def examine(
     states = await site.parts.database.read(_states, run_ids)
     problems = [*compared.differences, *await site.disagreements(run_ids)]
     problems += [f"the rule {rule} was broken {times} times" for rule, times in report.violations.items()]
-    problems += [f"a worker that was told to stop ended with {code}" for code in exit_codes if code]
+    problems += [f"a worker that was asked to stop ended with {code}" for code in exit_codes if code]
     problems += [f"{count} runs are {state}" for state, count in states.items() if state != RunState.COMPLETED]
     problems += await site.parts.database.read(_failures, run_ids)
     accounts = [site.github.truth(login).profile["id"] for login in site.logins]

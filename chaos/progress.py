@@ -1,4 +1,4 @@
-"""Waits of a campaign. They last as long as the machine needs, and are given up where nothing moves any more.
+"""Waits of a campaign. They last as long as there is progress, and fail when there is none.
 
 A time by which something has to be done says more of the machine than of what runs on it. That nothing at all happens
 for a long while is a defect on every machine.
@@ -12,11 +12,11 @@ from tidegate.core.errors import Unavailable
 
 _LOOK_S = 0.1
 _STILL_S = 45.0
-"""Longer than the longest pause of anybody who tries again, several times over."""
+"""Several times the longest pause between retries."""
 
 
 class Stalled(TimeoutError):
-    """It did not come to what was waited for, and nothing moves; says how far it came."""
+    """The condition was not reached and there is no progress; has the last progress."""
 
 
 async def until(
@@ -28,7 +28,7 @@ async def until(
 ) -> None:
     """Wait until it is `done`; raise `Stalled` where `reached` has not been higher than ever before for `still_s`.
 
-    A server that is away tells neither: that is no step forward, and no reason to give up at once.
+    An unavailable server reports nothing: that is no progress, and no reason to fail at once.
     """
     loop = asyncio.get_running_loop()
     furthest, moved_at = None, loop.time()

@@ -69,7 +69,7 @@ class Rush:
         self.told: list[Told] = []
 
     async def run(self) -> None:
-        """Until every attempt is answered, and nobody is in line."""
+        """Wait until every attempt is answered and no entry is in line."""
         async with AsyncExitStack() as stack:
             instances = {port: await self._instance(port) for port in self._ports}
             stack.push_async_callback(_end, instances.values())
@@ -84,7 +84,7 @@ class Rush:
             over.set()
             await killing
             if any(codes):
-                self.verdict.breaches.append(f"processes of the crowd fell: {codes}")
+                self.verdict.breaches.append(f"processes of clients failed: {codes}")
                 return
             for part in parts:
                 self.told += msgspec.msgpack.decode(Path(part.file).read_bytes(), type=list[Told])
@@ -110,7 +110,8 @@ class Rush:
         await asyncio.gather(*starting.values())
 
     async def _until_quiet(self) -> None:
-        """What the dead held is taken over; then nobody is in line, and the consumers stop."""
+        """Wait until the entries of killed processes are taken over, no entry is in line, and the consumers have
+        stopped."""
 
         async def busy() -> int:
             return await self._valkey.execute("SCARD", busy_key(self._valkey))
@@ -151,7 +152,7 @@ class Rush:
 
 
 async def conduct(plan: RushPlan, folder: Path) -> Verdict:
-    """Make the servers and the campaigns, run it, and compare what it left."""
+    """Create the servers and the campaigns, run the load, and compare the results."""
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         server = stack.enter_context(LosableValkey(keeps=True))
@@ -180,7 +181,7 @@ async def _end(processes: Iterable[WarmProcess]) -> None:
 
 
 def main() -> int:
-    """Conduct one rush, and tell."""
+    """Run one campaign and print its result."""
     configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.rush", description="A rush on coupons, and kill -9.")
     defaults = RushPlan()

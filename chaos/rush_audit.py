@@ -1,4 +1,4 @@
-"""What the answers of the door, the rows and the server say of the rules, when everything is over."""
+"""Checks the guarantees afterwards, from the answers, the rows and the server."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _LASTING = ("c:", "e:", "results")
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What was found; the list of breaches must be empty."""
+    """The result; the list of breaches must be empty."""
 
     attempts: int = 0
     users: int = 0
@@ -89,13 +89,13 @@ def of_coupons(books: Books, verdict: Verdict) -> Iterator[str]:
     rows, expected = books.rows[COUPONS], min(verdict.stock, verdict.users)
     issued = [row for row in rows if row.outcome == "issued"]
     if others := Counter(row.outcome for row in rows if row.outcome != "issued"):
-        yield f"entries that got nothing, though nobody lost anything: {dict(others)}"
+        yield f"entries without a coupon although no data was lost: {dict(others)}"
     if len(issued) != expected or books.issued[COUPONS] != expected:
         yield f"{len(issued)} rows issued, {books.issued[COUPONS]} counted, of {expected}"
     if sorted(row.number for row in issued) != list(range(1, expected + 1)):
-        yield "those who got one are not the first in line"
+        yield "the users with a coupon are not the first in line"
     if len({row.user for row in issued}) != len(issued):
-        yield "somebody has two"
+        yield "a user has two"
     if len({row.code for row in issued}) != len(issued) or any(not row.code for row in issued):
         yield "two coupons have the same code, or one has none"
 
@@ -113,7 +113,7 @@ def of_points(books: Books, told: Sequence[Told]) -> Iterator[str]:
 
 
 def of_answers(campaign: str, rows: Sequence[Row], told: Sequence[Told]) -> Iterator[str]:
-    """What the door said is what came of it: one accepted attempt for each row, under its number."""
+    """Answers equal results: one accepted attempt for each row, with its number."""
     by_user: defaultdict[str, list[Told]] = defaultdict(list)
     for each in told:
         if each.campaign == campaign:
@@ -124,9 +124,9 @@ def of_answers(campaign: str, rows: Sequence[Row], told: Sequence[Told]) -> Iter
         if user in numbers and len(accepted) != 1:
             yield f"{campaign}: {user} was accepted {len(accepted)} times"
         if user not in numbers and any(each.answer != EntryAnswer.SOLD_OUT for each in answers):
-            yield f"{campaign}: {user} was let in, and nothing came of it"
+            yield f"{campaign}: {user} was accepted and has no result"
         if {each.number for each in answers if each.number is not None} - {numbers.get(user)}:
-            yield f"{campaign}: {user} was told another number than {numbers.get(user)}"
+            yield f"{campaign}: {user} was answered another number than {numbers.get(user)}"
 
 
 def entries_written(tx: Transaction) -> int:

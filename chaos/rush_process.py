@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(NamedTuple):
-    """Somebody enters, with a key of this attempt."""
+    """One attempt to enter, with its idempotency key."""
 
     number: int
     campaign: str
@@ -95,7 +95,7 @@ def settings_for(database: str, valkey: str, folder: str, lease_s: float) -> Set
 
 
 async def run_instance(settings: Settings, port: int) -> None:
-    """Take entries, work on them, and lead whenever it is our turn."""
+    """Accept and decide entries, and lead when elected."""
     http = HttpSettings(port=port)
     while True:
         with suppress(Unavailable), Binding(http) as binding:
@@ -113,7 +113,8 @@ async def run_instance(settings: Settings, port: int) -> None:
 
 
 class Caller:
-    """Makes attempts over one connection. Whom one instance does not answer asks another, with the same key."""
+    """Makes attempts over one connection. An attempt without an answer is repeated at another instance, with the same
+    key."""
 
     def __init__(self, part: Part, draw: random.Random) -> None:
         self._ports, self._draw = part.ports, draw
@@ -156,7 +157,7 @@ class Caller:
 
 
 async def play(part: Part) -> None:
-    """Make all attempts, and write down what was answered."""
+    """Make all attempts, and write the answers to a file."""
     waiting = iter(attempts_of(part))
     told: list[Told] = []
 

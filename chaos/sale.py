@@ -49,7 +49,7 @@ _ROOT = Path(__file__).parents[1]
 _HALLS = (5, 4, 3, 2, 1)
 """How large the five concerts are, compared with each other."""
 _LAST_PAYMENT_S = 30.0
-"""Nobody thinks, and no seat is held, for so long: where nobody has paid since then, nobody will."""
+"""Longer than any simulated pause or hold: without a payment in this time, there is no progress."""
 
 
 class SalePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Sale:
         self.verdict = Verdict(people=plan.people, seats=plan.seats)
 
     async def run(self) -> None:
-        """Until everything is sold, and everybody can see what is popular."""
+        """Wait until everything is sold and the ranking is available."""
         people = await self._open()
         async with AsyncExitStack() as stack:
             shops = [await self._start("shop", str(port)) for port in self._ports]
@@ -136,9 +136,9 @@ class Sale:
         await until(are_sold, f"{seats} seats are sold", reached=sold)
 
     async def _be_without(self, how: str, *, loses: bool) -> None:
-        """Kill Valkey; those inside go on paying. Then it comes back."""
+        """Kill Valkey while admitted visitors pay, then restart it."""
         plan, database = self._plan, self._shop.database
-        self._may_kill.clear()  # no instance can start now, and somebody has to be left to sell
+        self._may_kill.clear()  # no instance can start now, and one must continue to sell
 
         async def held() -> int:
             return await database.read(seats_ever_held)
@@ -163,7 +163,7 @@ class Sale:
             self.verdict.breaches.append(f"only {outage.payments} payments while Valkey was away ({how})")
         outage.ended = datetime.now(UTC)
         if outage.admissions:
-            self.verdict.breaches.append(f"{outage.admissions} were let in while Valkey was away ({how})")
+            self.verdict.breaches.append(f"{outage.admissions} were admitted while Valkey was unavailable ({how})")
         if loses:
             self._server.lose()
         self._server.start()
@@ -173,7 +173,7 @@ class Sale:
         return await self._shop.database.read(about_to_pay) > self._plan.paid_while_away
 
     async def _audit(self) -> None:
-        """First the ranking, which has to catch up by itself; then every row."""
+        """First wait for the ranking to be complete, then check every row."""
         began, shop = time.monotonic(), self._shop
 
         async def is_told() -> bool:
@@ -187,7 +187,7 @@ class Sale:
         await audit(self.verdict, shop)
         before = await standings(shop)
         await tell_again(shop)
-        await until(self._is_delivered, "everything is told once more", reached=self._delivered)
+        await until(self._is_delivered, "every event is delivered once more", reached=self._delivered)
         if await standings(shop) != before:
             self.verdict.breaches.append("telling every payment once more changed the ranking")
 
@@ -230,7 +230,7 @@ class Sale:
 
 
 async def conduct(plan: SalePlan, folder: Path) -> Verdict:
-    """Make the servers and the shop, run the sale, and read what it left."""
+    """Create the servers and the shop, run the sale, and read the results."""
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         server = stack.enter_context(LosableValkey(keeps=True))
@@ -260,7 +260,7 @@ async def _end(processes: list[WarmProcess]) -> None:
 
 
 def main() -> int:
-    """Conduct one sale, and tell."""
+    """Run one campaign and print its result."""
     configure_logs("console", "error")
     parser = argparse.ArgumentParser(prog="python -m chaos.sale", description="A sale, and kill -9.")
     defaults = SalePlan()

@@ -35,7 +35,7 @@ class Outage(msgspec.Struct, kw_only=True):
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What was found; there must be no breaches."""
+    """The result; there must be no breaches."""
 
     people: int
     seats: int
@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 async def audit(verdict: Verdict, shop: Shop) -> None:
-    """Look at every row."""
+    """Check every row."""
     sold = await shop.database.read(all_sold)
     verdict.sold = len(sold)
     tell = verdict.breaches.append
@@ -78,7 +78,7 @@ async def audit(verdict: Verdict, shop: Shop) -> None:
 
 
 async def tell_again(shop: Shop) -> None:
-    """Tell every payment once more, as if each had just been made."""
+    """Add the event of every payment once more."""
     await shop.database.transaction(_tell_again, await shop.database.read(all_sold))
     await shop.parts.commits.notify()
 
@@ -94,7 +94,7 @@ def paid_since(tx: Transaction, began: datetime) -> int:
 
 
 def admitted_since(tx: Transaction, began: datetime) -> int:
-    """How many people were taken out of the line since then; who was on the way may be let in later than that.
+    """The number of visitors taken from the line since then; admissions in progress may complete later.
 
     Admissions are numbered by the server's clock: a hundred for each millisecond, and a little ahead in a rush.
     """
@@ -103,7 +103,7 @@ def admitted_since(tx: Transaction, began: datetime) -> int:
 
 
 def seats_ever_held(tx: Transaction) -> int:
-    """How often somebody has chosen a seat: it only grows."""
+    """The number of reservations so far; it only grows."""
     return tx.execute(select(func.count()).select_from(reservations)).scalar_one()
 
 
@@ -139,7 +139,7 @@ def _of_bank(tx: Transaction, sold: list[Sold]) -> list[str]:
 
 
 def _of_room(tx: Transaction, sold: list[Sold]) -> list[str]:
-    """Whoever bought was let in before."""
+    """Every buyer was admitted before the purchase."""
     admitted: dict[tuple[str, str], datetime] = {}
     for room, user, at in tx.execute(select(_t.room, _t.user_id, _t.admitted_at)):
         admitted[room, user] = min(at, admitted.get((room, user), at))
@@ -148,7 +148,7 @@ def _of_room(tx: Transaction, sold: list[Sold]) -> list[str]:
         for each in sold
         if (first := admitted.get((room_of(each.schedule), each.user))) is None or first > each.reserved_at
     ]
-    return [f"{len(outside)} bought who were not inside: {outside[:5]}"] if outside else []
+    return [f"{len(outside)} buyers were not inside: {outside[:5]}"] if outside else []
 
 
 def _counts(tx: Transaction) -> tuple[int, int]:

@@ -69,7 +69,7 @@ def settings_for(database: str, valkey: str, folder: str) -> Settings:
 
 
 async def run_shop(settings: Settings, port: int) -> None:
-    """Serve, and lead whenever it is our turn; one that begins while a server is away tries until it is back."""
+    """Serve, and lead when elected; retries at the start while a server is unavailable."""
     while True:
         with suppress(Unavailable), Binding(HttpSettings(port=port)) as binding:
             async with open_shop(settings, PLAN) as shop:
@@ -81,7 +81,8 @@ async def run_shop(settings: Settings, port: int) -> None:
 
 
 class Crowd:
-    """Everybody joins, waits, and buys when it is his turn. Whom one shop does not answer asks another."""
+    """All visitors join, wait, and buy when they are admitted. A request without an answer is repeated at another
+    shop."""
 
     def __init__(self, part: Part, rooms: WaitingRooms, session: aiohttp.ClientSession) -> None:
         self._part, self._rooms, self._session = part, rooms, session
@@ -105,12 +106,12 @@ class Crowd:
             await asyncio.sleep(0.1 + 0.1 * self._draw.random())
 
     async def _look(self, room: WaitingRoom, schedule: int, waiting: list[str]) -> list[str]:
-        """See who of those in front is inside, and let them buy; those who still wait."""
+        """Find the admitted visitors at the front and let them buy; returns those that still wait."""
         seen = waiting[:_IN_SIGHT]
         try:
             standings = (await room.standings(seen)).standings
             inside = {user for user, at in zip(seen, standings, strict=True) if isinstance(at, Inside)}
-            # Who lost his place shows his pass, and has it again; who is inside gets one for that.
+            # A visitor without a place presents the pass and gets the place back; an admitted one gets a new pass.
             anew = [user for user, at in zip(seen, standings, strict=True) if isinstance(at, NotPresent | Inside)]
             await asyncio.gather(*(self._join(room, user) for user in anew))
         except Unavailable:
@@ -150,7 +151,7 @@ class Crowd:
                 self._sold_out.add(schedule)
             if status != 200 or not free:
                 return False
-            wish = {"seat": self._draw.choice(free[:10])}  # everybody wants to sit in front
+            wish = {"seat": self._draw.choice(free[:10])}  # all prefer the front rows
             status, held = await self._ask(user, "POST", f"/api/schedules/{schedule}/reservations", wish)
             if status == 201:
                 break

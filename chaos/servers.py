@@ -35,20 +35,20 @@ class LosableValkey:
         return self._port
 
     def start(self) -> None:
-        """Begin, with what is in the data folder."""
+        """Start with the data in the data folder."""
         folder = new_folder(None)
         where = ("--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._data), "--save", "")
         command = [str(self._binary), *where, *(_LOG if self._keeps else ("--appendonly", "no"))]
         self._server = GuardedServer(folder, command, ready=_READY, signal="KILL", user=None)
 
     def kill(self) -> None:
-        """End at once; what was not written is lost."""
+        """Kill it; unwritten data is lost."""
         if self._server is not None:
             self._server.stop()
             self._server = None
 
     def lose(self) -> None:
-        """Forget what is in the data folder, while it is stopped."""
+        """Delete the data folder while the server is stopped."""
         shutil.rmtree(self._data, ignore_errors=True)
         self._data = new_folder(None)
 

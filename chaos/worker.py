@@ -19,13 +19,13 @@ from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.settings import POOL
 
 WORKING, LEADING, STOPPING = "working", "leading", "stopping"
-"""What workers say: that they take jobs and heed signals; that they lead; that they were told to stop."""
+"""States that workers report: ready for jobs and signals, leading, stopping."""
 
 Say = Callable[[str], None]
 
 
 def work(order: Order, *, lifeline: int, say: Say) -> int:
-    """Work until told to stop, or until the end of `lifeline`; returns 0 after an orderly stop."""
+    """Work until asked to stop, or until the end of `lifeline`; returns 0 after a graceful stop."""
     configure_logs("console", order.log_level)
     if order.die_at:
         die_at(order.die_at)
@@ -57,7 +57,7 @@ class Announcement:
         self._say = say
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Say that the process works, and when it is told to stop."""
+        """Report that the process is ready, and when it is asked to stop."""
         self._say(WORKING)
         await stopping.wait()
         self._say(STOPPING)

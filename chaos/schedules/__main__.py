@@ -1,6 +1,6 @@
 """`python -m chaos.schedules [--seed S] [--count N] [--processes P]`.
 
-Exit 0 when no schedule broke a promise, 1 when one did: it is printed, without the steps that do not matter.
+The exit code is 0 if no schedule broke a guarantee, otherwise 1: that schedule is printed with its relevant steps.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from chaos.schedules.world import PromiseBroken, World
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A schedule that broke a promise, without the steps that do not matter."""
+    """A schedule that broke a guarantee, reduced to its relevant steps."""
 
     seed: int
     number: int
@@ -34,7 +34,7 @@ class Tally(msgspec.Struct):
     failures: list[Failure] = msgspec.field(default_factory=list[Failure])
 
     def add(self, other: "Tally") -> None:
-        """Take in what another part of the campaign brought."""
+        """Add the result of another part of the campaign."""
         self.schedules += other.schedules
         self.steps += other.steps
         self.happened = dict(Counter(self.happened) + Counter(other.happened))
@@ -42,7 +42,7 @@ class Tally(msgspec.Struct):
 
 
 def conduct(seed: int, numbers: Iterable[int]) -> Tally:
-    """Play the schedules of these numbers; ends with the first that breaks a promise."""
+    """Run the schedules with these numbers; ends with the first that breaks a guarantee."""
     world, tally = World(InMemory()), Tally()
     for number in numbers:
         steps = plan(seed, number)

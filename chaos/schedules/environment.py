@@ -1,4 +1,4 @@
-"""What the actors of a schedule stand on: the coalescer and the rows. Here in memory; the tests have a real one."""
+"""The coalescer and the rows that the actors of a schedule use. In memory here; tests use real servers."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Brought(msgspec.Struct, frozen=True):
-    """A result: the how-maniest state the upstream was in; None: the refresh failed for good."""
+    """A result: the number of the upstream's state; None: the refresh failed permanently."""
 
     subject: SnapshotSubject
     version: int
@@ -90,7 +90,7 @@ class Environment(Protocol):
         ...
 
     def restore(self) -> None:
-        """The server comes back with what it had written down."""
+        """Restart the server with its stored data."""
         ...
 
 

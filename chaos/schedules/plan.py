@@ -1,4 +1,4 @@
-"""What happens in a schedule: a list of steps, each of which means something whatever happened before it."""
+"""The steps of a schedule; each is valid regardless of the steps before it."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -53,7 +53,7 @@ DETAILS = 1 << 20
 
 
 def plan(seed: int, number: int) -> list[Step]:
-    """The schedule of this number; the same for ever."""
+    """The schedule of this number; always the same."""
     random = Random(seed * 1_000_000_007 + number)
     length = random.randrange(SHORTEST, LONGEST)
     details = random.getrandbits(20 * length)
@@ -64,7 +64,7 @@ def plan(seed: int, number: int) -> list[Step]:
 
 
 def shrunk(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:
-    """A shorter schedule that still fails: steps are left out, many at once and then few, until none can be."""
+    """A shorter schedule that still fails: steps are removed, many at once and then few, until none can be removed."""
     size = max(1, len(steps) // 2)
     while True:
         start, left_out = 0, False

@@ -54,7 +54,7 @@ class SimulatedServer:
         self._server.flush()
 
     def save(self) -> None:
-        """Remember how things are."""
+        """Store the current state."""
         self._server.save()
 
     def restore(self) -> None:

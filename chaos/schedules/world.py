@@ -1,14 +1,14 @@
-"""One schedule, played: who asks, who works, who dies; and after every step, whether a promise was broken.
+"""Runs one schedule of requesters and workers, and checks the guarantees after every step.
 
-The promises are judged by what was seen from outside, and not by the rules that are on trial:
+The guarantees are checked by observed results, not by the rules under test:
 
 - The version of a row never goes back, and an older result changes nothing.
 - A call that was sent earlier does not undo one that was sent later (while the server's clock is not set back).
 - A failure is not noted over a success as new or newer.
 - Versions of a subject grow with every grant: while the server has its data, or its clock is ahead of all of them; and
   always beyond what the caller knew.
-- Nobody is given the lock of a subject while somebody holds it, but for HIGH over LOW; and only its holder drops it.
-- What was published is refreshed in the end: an event is skipped only where a newer one of its subject was published.
+- The lock of a subject is not granted while it is held, except to HIGH over LOW; and only its holder releases it.
+- Every published event is processed: it is skipped only if a newer one of its subject was published.
 """
 
 from collections import Counter
@@ -81,7 +81,7 @@ class Worker(msgspec.Struct):
 
 
 class Lock(msgspec.Struct):
-    """A grant that nobody ended yet."""
+    """A lock that was not released yet."""
 
     version: int
     priority: Priority
@@ -124,7 +124,7 @@ class World:
         self._finish()
 
     def _finish(self) -> None:
-        """Those who paused come back, and everything in hand or on its way is worked off, the newest work first."""
+        """Resume paused actors, and process all pending work, the newest first."""
         for worker in self._workers:
             self.happened["zombies revived"] += worker.is_paused
             worker.is_paused = False
@@ -153,7 +153,7 @@ class World:
         self._was_set_back = self._is_restored = False
         self._granted_at_ms = 0
 
-    # Those who ask
+    # Requesters
 
     def _ask_high(self, detail: int) -> None:
         self._ask(detail, Priority.HIGH)
@@ -171,7 +171,7 @@ class World:
         held = self._held(subject, known_version)
         outcome = self.environment.request(subject, priority, known_version, token)
         self.seen.append(outcome)
-        if detail & 0x7000 == 0:  # the answer was lost: whoever got none asks again
+        if detail & 0x7000 == 0:  # the answer was lost: the requester asks again
             self.happened["answers lost"] += 1
             if self.environment.request(subject, priority, known_version, token) != outcome:
                 raise PromiseBroken("who repeats a question gets another answer")
@@ -211,7 +211,7 @@ class World:
         if fate == 0:
             self.happened["askers killed before they published"] += 1
             return
-        if fate <= 2:  # publishing failed, as far as the asker can tell
+        if fate <= 2:  # publishing failed, as far as the requester knows
             self.happened["publishes failed"] += 1
             self._release(event)
             if fate == 1:
@@ -231,7 +231,7 @@ class World:
             self.seen.append(confirmed)
             self.happened["confirmations" if confirmed else "confirmations that came late"] += 1
 
-    # Those who work
+    # Workers
 
     def _take(self, detail: int) -> None:
         if not self._queue or not (free := [each for each in self._workers if each.has_room]):
@@ -337,7 +337,7 @@ class World:
         self._workers[self._workers.index(worker)] = Worker()
 
     def _pause(self, detail: int) -> None:
-        """For so long that others are given what it holds."""
+        """Long enough that its work is reassigned."""
         if not (busy := self._busy()):
             return
         worker = busy[detail % len(busy)]
@@ -358,7 +358,7 @@ class World:
             self.happened["messages duplicated"] += 1
             self._queue.append(self._queue[detail % len(self._queue)])
 
-    # What they stand on
+    # Environment
 
     def _pass_time(self, detail: int) -> None:
         self._move(_SPANS_MS[detail % len(_SPANS_MS)])

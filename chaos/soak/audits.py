@@ -1,4 +1,4 @@
-"""Compares what the systems stored with what the upstreams have and what the users were told."""
+"""Compares the stored data with the upstreams and with the answers to users."""
 
 import heapq
 from collections import Counter
@@ -120,10 +120,10 @@ def _places(tokens: Sequence[Any]) -> Iterator[str]:
 
 
 def _overtaken(tokens: Sequence[Any], joined_at: Mapping[str, datetime], flushes: Sequence[datetime]) -> Iterator[str]:
-    """Whether a visitor with a later place was admitted before one who waited all the time.
+    """Whether a visitor with a later place was admitted before one that waited all the time.
 
-    After a flush, the line consists of the visitors who have shown their passes again: a visitor who waited through a
-    flush is not counted as overtaken.
+    After a flush, the line consists of the visitors that have presented their passes again: a visitor that waited
+    through a flush is not counted as overtaken.
     """
     first_later: list[int] = []
     worst, count = 0, 0

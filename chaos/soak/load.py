@@ -1,4 +1,4 @@
-"""Load on all systems over HTTP, as users would make it, and a record of what they were told."""
+"""Load on all systems over HTTP, as users generate it, and a record of the answers."""
 
 import asyncio
 import itertools
