@@ -69,8 +69,8 @@ class Batcher(Generic[T]):
 class BatchedCall(Generic[Item, Result]):
     """Sends the items of many callers to a function that takes a list, and returns to each caller its result.
 
-        looks = BatchedCall(look_at, most=500)
-        standing = await looks.ask("ada")
+        reads = BatchedCall(read_all, most=500)
+        standing = await reads.ask("ada")
 
     Items that arrive during a call are sent together with the next one.
     """
