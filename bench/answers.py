@@ -1,7 +1,7 @@
 """An upstream that answers at once, in a process of its own: `-m bench.answers` prints its port.
 
 `GET /pages/7` is a page of ten items, about 3 KB. It speaks just enough HTTP to keep connections open, so that it takes
-as little of the machine as it can from those who are measured.
+as little of the machine as it can from the measured processes.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def answer(request: bytes) -> bytes:
 
 
 async def main() -> None:
-    """Serve until our input ends."""
+    """Serve until the input ends."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Answering, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)

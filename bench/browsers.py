@@ -1,6 +1,6 @@
 """Browsers that have the dashboard open, in a process of their own: `-m bench.browsers PORT COUNT`.
 
-Each has one stream of events, as a tab has. It tells in one line when each has seen every topic; after a line on its
+Each has one stream of events, as a tab has. It prints one line when each has received every topic; after a line on its
 input, how many events came, and how many bytes.
 """
 

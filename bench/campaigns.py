@@ -55,7 +55,7 @@ class Stopwatch:
 
 @dataclass
 class Environment:
-    """Campaigns, and who works on them in this process."""
+    """Campaigns, with their workers in this process."""
 
     valkey: Valkey
     database: Database
@@ -122,7 +122,7 @@ async def _door(environment: Environment) -> list[Figure]:
     await _enter_all(environment.campaigns, "door")
     rate, cost_us = ENTRIES / (time.perf_counter() - began), (_cpu_s() - cpu_s) / ENTRIES * 1e6
     await environment.campaigns.stop("door")
-    await environment.valkey.execute("FLUSHALL")  # nobody shall work on these
+    await environment.valkey.execute("FLUSHALL")  # these are not decided
     door = f"entries accepted, not decided, {CALLERS} callers in one process"
     return [
         Figure(door, f"{rate:,.0f}/s", f"≥ {DOOR_PER_S:,}/s", rate >= DOOR_PER_S),
@@ -147,7 +147,7 @@ async def _through(environment: Environment, title: str) -> Figure:
 
 
 async def _from_zero(environment: Environment, stopwatch: Stopwatch) -> list[Figure]:
-    """From the call of `enter` to the kind, of campaigns that nobody serves."""
+    """From the call of `enter` to the kind, of campaigns without consumers."""
     names = [f"zero-{n}" for n in range(FROM_ZERO)]
     for name in names:
         await environment.open(name, stopwatch.kind, total=1)

@@ -1,4 +1,4 @@
-"""What it costs to start a command: CPU of commands that do little, against that of importing their libraries alone."""
+"""The start of a command: CPU time of commands that do little, compared with importing their libraries alone."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ async def measure() -> Section:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A data folder that only this user may read, and compiled files, whatever the surroundings say."""
+    """A data folder that only this user may read, and compiled files, regardless of the environment."""
     without = ("PYTHONDONTWRITEBYTECODE", "GITHUB_TOKEN")
     given = {name: value for name, value in os.environ.items() if name not in without}
     return given | {"TIDEGATE_DATA_DIR": str(folder / "data")}

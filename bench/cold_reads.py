@@ -1,4 +1,4 @@
-"""Reads of subjects that were never read before: each takes a look at the server and at SQL, a lock, and an event.
+"""Reads of subjects that were never read before: each needs a read of the server and of SQL, a lock, and an event.
 
 One process answers and none refreshes, so that every read is cold. At full speed, and at a rate beside processes that
 leave it little of the machine.

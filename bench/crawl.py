@@ -1,9 +1,9 @@
-"""A whole marketplace, crawled by us and by Scrapy with scrapy-redis: pages per second on the same two cores.
+"""A whole marketplace, crawled by Tidegate and by Scrapy with scrapy-redis: pages per second on the same two cores.
 
 Each in turn meets a simulator of its own, with the same world, the same identities, no delay and no limit; robots.txt
 is read. The clock is the simulator's: from the first call until the last document is where the crawler keeps it. That
-is a list in Redis for Scrapy, and for us rows of products in SQL, each made from its stored answer in one transaction.
-Scrapy is tuned first: requests at once, handler and processes; we: processes.
+is a list in Redis for Scrapy, and rows of products in SQL for Tidegate, each made from its stored answer in one
+transaction. Scrapy is tuned first: requests at once, handler and processes; we: processes.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Tuning(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What a process of ours crawls, and where it keeps what it finds."""
+    """The parameters of a crawling process."""
 
     folder: str
     database: str | None
@@ -67,7 +67,7 @@ class Crawled(msgspec.Struct, frozen=True):
     pages: int
     took_s: float
     cpu_us: dict[str, float]
-    """Of everybody who took part, for each page."""
+    """Of all processes, for each page."""
 
     @property
     def per_second(self) -> float:
@@ -76,7 +76,7 @@ class Crawled(msgspec.Struct, frozen=True):
 
     @property
     def cores(self) -> str:
-        """Who used the cores."""
+        """The CPU time by process."""
         told = ", ".join(f"{name} {us:,.0f}" for name, us in self.cpu_us.items())
         return f"{told} µs of CPU for each page"
 
@@ -149,7 +149,7 @@ def _figures(latency_ms: float, crawled: dict[str, list[Crawled]]) -> list[Figur
 
 
 async def _fitting_processes(name: SqlName) -> int:
-    """How many processes of ours do best; 0: this machine has no such server."""
+    """The best number of Tidegate processes; 0: this machine has no such server."""
     tried = {processes: await by_us(TRIED_WITH, 0, name, processes) for processes in (1, 2)}
     rates = {processes: crawled.per_second for processes, crawled in tried.items() if crawled}
     return max(rates, key=lambda processes: rates[processes], default=0)
@@ -193,7 +193,7 @@ async def by_scrapy(products: int, latency_ms: float, tuning: Tuning) -> Crawled
 
 
 async def by_us(products: int, latency_ms: float, database: SqlName, processes: int) -> Crawled | None:
-    """One crawl by us, on an empty database; None if this machine has no such server."""
+    """One crawl by Tidegate, on an empty database; None if this machine has no such server."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-bench-"))
         url = None
@@ -226,7 +226,7 @@ def _named(name: str, number: int) -> str:
 
 @contextmanager
 def _on_few_cores() -> Generator[None]:
-    """We, and everybody whom we start, keep to the same few cores."""
+    """Pin this process and its children to the same few cores."""
     all_of_them = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(all_of_them)[:CORES])
     try:

@@ -1,7 +1,7 @@
-"""Our side of the crawl: a process of ours that crawls a marketplace once, and says when all of it is in products.
+"""A Tidegate process that crawls a marketplace once, and reports when all products are stored.
 
 python -m bench.crawl_worker FILE (the plan, as JSON); says which process the Valkey server is, and `done` in the end.
-One that does not begin the crawl helps until it is told to stop.
+A process that does not begin the crawl works until it is asked to stop.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _PLENTY = 10**6
 
 
 def settings_for(given: Given) -> Settings:
-    """Nobody asked for a delay, and identities may call as often as they like, one call at a time each."""
+    """No delay is configured; identities may call without pauses, one call at a time each."""
     crawl = CrawlSettings(delay=timedelta(0), per_minute=_PLENTY)
     folder, url = Path(given.folder), given.database
     return Settings(data_dir=folder, database_url=url, auto_migrate=True, crawl=crawl)

@@ -1,6 +1,6 @@
 """Every address that the dashboard asks, on a deployment of 100,000 runs and 2 million jobs.
 
-A real server answers on a real socket. Nobody works meanwhile, so nothing but the asking is measured. The addresses are
+A real server answers on a real socket. No jobs run meanwhile, so only the requests are measured. The addresses are
 asked in turn, one question at a time, so that none has the caches for itself.
 """
 
@@ -190,7 +190,7 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> None:
         if "/v1/live" not in url:
             await answer.read()
             return
-        async for line in answer.content:  # streams end when nobody listens
+        async for line in answer.content:  # streams end without listeners
             if line.startswith(b"data:"):
                 return
 

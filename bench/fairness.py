@@ -33,7 +33,7 @@ LIMITS = CredentialLimits(concurrency=AT_ONCE, per_minute=10**9, floor=0)
 
 
 class LargeAndSmall:
-    """A source and its upstream: the user `large` has lists with 50,000 entries, everybody else has one repository."""
+    """A source and its upstream: the user `large` has lists with 50,000 entries, all others have one repository."""
 
     name = "bench"
     planning_kinds = frozenset({"FIND"})
@@ -91,7 +91,7 @@ class Bench:
 
 
 class Ended:
-    """A finalizer that tells."""
+    """A finalizer that records the end."""
 
     def __init__(self) -> None:
         self._events: dict[int, asyncio.Event] = {}

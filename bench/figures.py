@@ -14,7 +14,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured, in words and numbers; `met` is None where there is no target."""
+    """A measured value as text; `met` is None where there is no target."""
 
     what: str
     measured: str

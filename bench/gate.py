@@ -23,7 +23,7 @@ LIMITS = CredentialLimits(concurrency=400, per_minute=PLENTY, floor=0)
 
 async def measure() -> Section:
     with tcp_server() as url:
-        # In turns, so that what else happens on the machine falls on both.
+        # In turns, so that other load of the machine affects both.
         rounds = [(await _rate(url, FEW), await _rate(url, MANY)) for _ in range(3)]
     few, many = max(few for few, _ in rounds), max(many for _, many in rounds)
     ratio = few / many

@@ -1,7 +1,8 @@
-# ruff: noqa: A005 - of this folder only, and nobody imports it by that name alone
-"""Pages over HTTP, ten documents each, written: beside taskiq doing the same without our promises.
+# ruff: noqa: A005 - in this folder only, never imported by that name alone
+"""Pages over HTTP, ten documents each, written: compared with taskiq, which does the same with fewer guarantees.
 
-Both have one process, the same upstream, the same kind of server, and SQLite with the same settings. Our run includes
+Both have one process, the same upstream, the same kind of server, and SQLite with the same settings. The Tidegate run
+includes
 finding the jobs, their permits, claims, fences, counters and the end of the run. Theirs is the drain alone: their jobs
 are in the queue, and in their table, before the clock starts.
 """
@@ -50,7 +51,7 @@ _item = msgspec.json.Decoder(_Item)
 
 
 class Pages:
-    """A source: lists, whose entries are pages; each page brings ten documents."""
+    """A source: lists with pages; each page has ten documents."""
 
     name = "bench"
     planning_kinds = frozenset({"LIST"})

@@ -1,4 +1,4 @@
-"""What it costs to wait: a whole process (heartbeat, leader, timekeeper, relay, a worker) with nothing to do."""
+"""The cost of an idle process: a whole process (heartbeat, leader, timekeeper, relay, a worker) with nothing to do."""
 
 import asyncio
 import resource
@@ -31,7 +31,7 @@ async def measure() -> Section:
         async with open_context(Settings(data_dir=Path(folder))) as parts:
             process = build_process(parts, services={"worker": IdleWorker(parts)})
             running = asyncio.create_task(process.run())
-            await asyncio.sleep(15)  # until everybody waits, and the leader has looked once for what others left
+            await asyncio.sleep(15)  # until all services wait, and the leader has checked once for work of others
             commands, cpu_s = await _commands(parts), _cpu_s()
             await asyncio.sleep(SECONDS)
             commands, cpu_s = await _commands(parts) - commands - 1, _cpu_s() - cpu_s

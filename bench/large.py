@@ -39,7 +39,7 @@ class Writer(Protocol):
         ...
 
     async def finish(self) -> None:
-        """What a server does by itself in time."""
+        """Maintenance that a server does automatically."""
         ...
 
 
@@ -62,7 +62,7 @@ class SqliteWriter:
             connection.commit()
 
     async def finish(self) -> None:
-        """It keeps no statistics unless it is told to, and nobody tells it to."""
+        """It has no statistics unless ANALYZE is run, which this benchmark does not."""
 
 
 class PostgresWriter:

@@ -48,7 +48,7 @@ class LimiterFigures:
 
 
 async def measure() -> Section:
-    """One process, then a crowd of them."""
+    """One process, then several."""
     found = await measure_for(SECONDS)
     figures = [
         Figure(

@@ -31,7 +31,7 @@ SETTLED = 0.2
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A look at the process."""
+    """One measurement of the process."""
 
     jobs: int
     mb: float

@@ -1,7 +1,7 @@
 """Policies side by side: the same subjects, changing as often, with the same number of calls.
 
-**Staleness** is the share of time in which our copy differs from the upstream's: the chance that somebody who looks at
-any moment sees what is no longer true. `by_subject` gives every subject the same weight; `by_reader` weighs a subject
+**Staleness** is the share of time in which the copy differs from the upstream's: the probability that a read at a
+random time returns an outdated copy. `by_subject` gives every subject the same weight; `by_reader` weighs a subject
 by how often it is read. `age_hours` is for how long, on average, what the copy lacks has been there to be seen.
 
 Calls are paced evenly over the day, and take no time. What readers cause themselves is left out: it would help both.
@@ -89,7 +89,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     tiers: Outcome
     learned: Outcome
     uniform: Outcome
-    """Everybody is checked equally often: the simplest that there is."""
+    """All subjects are checked equally often: the simplest policy."""
 
 
 def compare(population: Population, *, seed: int, days: int = 7, warm_up: int = 7, share: float = 1.0) -> Comparison:
@@ -221,7 +221,7 @@ def _facts(subject: SnapshotSubject, state: _State, now: datetime) -> SubjectFac
 
 
 class _Score:
-    """Adds up what was stale within the days that count."""
+    """Sums the stale time within the measured days."""
 
     def __init__(self, begin: float, end: float) -> None:
         self._begin, self._end = begin, end

@@ -18,7 +18,7 @@ _STOP_WITHIN_S = 40.0
 
 @asynccontextmanager
 async def running(*command: str, settings: Mapping[str, str] | None = None) -> AsyncGenerator["Running"]:
-    """A command of ours that prints one line of JSON when it is ready; it is told to stop after the block."""
+    """A command that prints one line of JSON when it is ready; it is asked to stop after the block."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, env={**inherited, **(settings or {})}
@@ -45,12 +45,12 @@ class Running:
         return self._process.pid
 
     async def line(self) -> bytes:
-        """What it says next."""
+        """The next line of output."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
     async def rest(self) -> bytes:
-        """What it says until its end, which comes by itself."""
+        """The output until the process ends on its own."""
         assert self._process.stdout is not None
         said = await self._process.stdout.read()
         if await self._process.wait():
@@ -70,7 +70,7 @@ async def _stop(process: Process) -> None:
 
 
 def allow_many_files() -> None:
-    """As many as this user may have, for us and for whom we start: a connection is a file."""
+    """Raise the limit of open files to its maximum, for this process and its children: a connection is a file."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

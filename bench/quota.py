@@ -1,4 +1,4 @@
-"""How much of what an upstream allows is used while work waits, by the upstream's own books.
+"""The share of the quota that is used while work waits, as counted by the upstream.
 
 A simulated GitHub counts. Its windows last seconds instead of an hour; what depends on their length is scaled alike:
 how long a job waits for the token it had (a minute of an hour). A window of 300 calls keeps a floor of 30, so 270 can

@@ -29,7 +29,7 @@ RAISES = 50_000
 READS = 5000
 EVENTS = 10_000
 TOGETHER = 32
-"""As many events as a relay has in hand at once."""
+"""As many events as a relay handles at once."""
 BOARD = Board(name="bench", timezone="Asia/Seoul")
 MOST_READ_MS = 2.0
 
@@ -88,7 +88,7 @@ async def _fill(valkey: Valkey, copy: BoardCopy, now: datetime) -> float:
 
 
 async def _raise(valkey: Valkey, copy: BoardCopy, now: datetime) -> tuple[float, float]:
-    """Events a second, and the server's CPU for each; everybody drawn goes ahead of most."""
+    """Events per second, and the server's CPU for each; every drawn member moves ahead of most others."""
     batches = [
         [_standing(_member(start + n), 2000 + start + n, now + timedelta(microseconds=start + n)) for n in range(BATCH)]
         for start in range(0, RAISES, BATCH)

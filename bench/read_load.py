@@ -12,7 +12,7 @@ from bench.reading import Pool, read_at_full_speed, read_at_rate, request_for
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What is read, and how fast."""
+    """The parameters of the load."""
 
     port: int
     path: str
@@ -29,7 +29,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """The measured result."""
 
     per_second: float
     took_s: list[float]
@@ -39,7 +39,7 @@ class Seen(msgspec.Struct, frozen=True):
     updating: int
     """Answers without a snapshot that say that a refresh is queued, where they are counted."""
     busy: float
-    """The share of a core that the client itself took: near 1 it is what is measured."""
+    """The share of a core that the client used: near 1 the client is the limit."""
 
 
 class Reader:
@@ -89,7 +89,7 @@ class Reader:
 
 
 async def main(load: Load) -> None:
-    """Tell what was seen."""
+    """Print the result."""
     print(msgspec.json.encode(await Reader(load).read()).decode(), flush=True)
 
 

@@ -1,6 +1,6 @@
 """A client that reads over HTTP, in a process of its own: at a given rate, or as fast as it is answered.
 
-It knows as much of HTTP as it needs and costs little, since it shares the cores with those who are measured. At a given
+It knows as much of HTTP as it needs and costs little, since it shares the cores with the measured processes. At a given
 rate requests leave when their time has come, whether others were answered or not, and their time counts from then: a
 server that is slow for a moment cannot hide it.
 """
@@ -36,7 +36,7 @@ class Line(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own, which is none by its class
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody closes a connection here, unless something is wrong."""
+        """Connections are closed only after an error."""
         self._pool.broken(self, exc)
 
     def send(self, request: bytes, due: float) -> None:

@@ -1,4 +1,4 @@
-"""`tidegate collect`, killed in mid-run with its whole process group, and started again: what is fetched twice.
+"""`tidegate collect`, killed during a run with its whole process group, and started again: the calls that are repeated.
 
 The simulator counts, and knows what a perfect collector spends. In flight are calls whose answers had not come, or had
 come and were not committed: these jobs were claimed and not ended. They have to be done again, and no others.

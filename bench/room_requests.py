@@ -1,7 +1,7 @@
-"""Joins and places of a waiting room over HTTP, beside the same routes written by hand.
+"""Joins and places of a waiting room over HTTP, compared with the same routes written by hand.
 
-Each has one process and 120,000 visitors in line. The requests of both are sent by the same client, in turn. Ours carry
-signed passes; the peer trusts the name in the request.
+Each has one process and 120,000 visitors in line. The requests of both are sent by the same client, in turn. Those to
+Tidegate carry signed passes; the peer trusts the name in the request.
 """
 
 import asyncio

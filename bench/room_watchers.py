@@ -1,7 +1,7 @@
 """Ten thousand watch their places in one process while the line moves: how soon each sees it, and what that takes.
 
 One process serves (`tidegate serve`, which leads as well), another holds the connections, and from here people at the
-front give up, at moments that are noted: everybody behind them moves up.
+front leave, at recorded times: all visitors behind them move up.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 WATCHERS, AHEAD = 10_000, 400
 MOVES, EVERY_S = 40, 0.25
-"""So often so many give up that all who were ahead are gone at the end."""
+"""The number of departures per step, such that all visitors ahead have left at the end."""
 WITHIN_S, CPU = 1.0, 0.5
 _AT_ONCE = 200
 
@@ -98,7 +98,7 @@ async def _join(room: WaitingRoom, name: str, people: int) -> list[str]:
 
 
 async def _load(stack: AsyncExitStack, file: Path, port: int) -> asyncio.subprocess.Process:
-    """The process of those who watch, when all of them have seen where they stand."""
+    """The process of the watchers, when all of them have received their place."""
     command = (sys.executable, "-m", "bench.watch_load", str(file), str(port))
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=2**27)
     assert process.stdout is not None

@@ -2,7 +2,7 @@
 
 Everything runs as a user would run it, each in a process of its own: `tidegate simulate game`, a Valkey server,
 `tidegate work`, `tidegate serve`, and the readers. More is wanted than the limits allow: the prefetch asks for subjects
-as fast as it may, and of the reads some are of subjects that nobody knows. Nothing was fetched before, so every refresh
+as fast as it may, and some of the reads are of unknown subjects. Nothing was fetched before, so every refresh
 writes a body and its history.
 """
 
@@ -56,7 +56,7 @@ _LOAD = (
 
 
 class Level(msgspec.Struct, frozen=True):
-    """What was seen in the time that counts."""
+    """The results of the measured time."""
 
     for_s: float
     calls: int

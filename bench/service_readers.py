@@ -1,7 +1,7 @@
 """Readers of the service level, in a process of their own: `-m bench.service_readers '{...}'`.
 
-Most of what they read is known and fresh. The rest nobody has read before, so each such read has a refresh made that
-somebody waits for; how long that takes is told by the news that it was written.
+Most reads are of known, fresh subjects. The others are of unknown subjects, so each of them causes a refresh for which
+a reader waits; its duration ends with the notification of the refresh.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _PATIENCE_S = 10.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to read, from whom, and how fast."""
+    """The parameters of the load."""
 
     port: int
     valkey_url: str
@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True):
     known: int
     """Characters from 1 on that are known already."""
     unknown_from: int
-    """From here on nobody has read any."""
+    """The first subject that was never read."""
     reads_per_s: float
     unknown_per_s: float
 
@@ -110,7 +110,7 @@ class Readers:
 
 
 async def main(plan: Plan) -> None:
-    """A line when we begin to read, one when we have read, and one of what became of it."""
+    """Print a line at the start, one at the end of the reads, and one with the results."""
     print(msgspec.json.encode(await Readers(plan).read()).decode())
 
 

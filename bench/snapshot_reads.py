@@ -1,7 +1,7 @@
 """The read path beside the same route written by hand, beside a bare ASGI handler, and beside nginx's cache.
 
 Each has one process, the same subjects and the same answers (17 KB of JSON), all of them in its caches; one client of
-ours reads from all of them, in turn.
+Tidegate reads from all of them, in turn.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def measure() -> Section:
                 if rival.name not in best or best[rival.name].per_second < speed.per_second:
                     best[rival.name] = speed
             half = best["tidegate"].per_second / 2
-            # Once before: while the others had their turns, most of what it held had its time.
+            # Once before: most cached snapshots expired during the turns of the others.
             await _load(rivals[0], per_second=half, for_s=1.0)
             calm = await _load(rivals[0], per_second=half)
             full = await _load(rivals[0], lines=MANY_LINES)
@@ -106,7 +106,7 @@ async def measure() -> Section:
 
 @asynccontextmanager
 async def serving(folder: Path, valkey_url: str) -> AsyncGenerator[Rival]:
-    """Run our server on stored snapshots. None of them was read yet."""
+    """Run `tidegate serve` on stored snapshots. None of them was read yet."""
     settings = {"TIDEGATE_DATA_DIR": str(folder), "TIDEGATE_VALKEY_URL": valkey_url, "TIDEGATE_LOG__LEVEL": "warning"}
     settings["TIDEGATE_SNAPSHOTS__GAME__URL"] = "http://127.0.0.1:9"  # a closed port: no refresh is due
     async with open_database(Settings(data_dir=folder)) as database:
@@ -143,7 +143,7 @@ async def _start(stack: AsyncExitStack, folder: Path, valkey_url: str) -> list[R
 
 @asynccontextmanager
 async def _nginx(command: str, folder: Path, upstream: int) -> AsyncGenerator[Rival]:
-    """nginx before our own server, which it asks again every minute, behind the backs of those who read."""
+    """nginx in front of the Tidegate server, from which it updates every minute in the background."""
     folder.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

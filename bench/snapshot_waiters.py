@@ -1,4 +1,4 @@
-"""Many readers of one subject that nobody knows: one call, and all who wait have the answer at once.
+"""Many readers of one unknown subject: one call, and all waiting readers get the answer at once.
 
 Four processes answer (`tidegate serve`), and the refresh is made here, so that the moment of the commit is known: the
 last moment before it, inside the transaction. All processes of a machine share the monotonic clock.
@@ -39,7 +39,7 @@ _WITHIN_S = 20.0
 
 
 class Refresher:
-    """Refreshes when it is told to, and knows when it committed."""
+    """Refreshes on request, and records when it committed."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
@@ -59,7 +59,7 @@ class Refresher:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
-        """Refresh what is asked for, for the length of a block."""
+        """Refresh requested subjects for the length of a block."""
         stopping = asyncio.Event()
         worker = asyncio.create_task(self._snapshots.workers["refresh-high"].run(stopping))
         try:
@@ -70,13 +70,13 @@ class Refresher:
 
 
 class Client:
-    """The process of those who read."""
+    """The process of the readers."""
 
     def __init__(self, process: asyncio.subprocess.Process, ports: list[int]) -> None:
         self._process, self._ports = process, ports
 
     async def gather(self, key: int, *, waiting: int, passing: int) -> None:
-        """Returns when everybody is there; `waiting` and `passing` are shared out among the servers."""
+        """Returns when all readers are connected; `waiting` and `passing` are shared out among the servers."""
         each = len(self._ports)
         crowd = Crowd(str(key), self._ports, waiting // each, passing // each, _WITHIN_S)
         assert self._process.stdin is not None

@@ -1,6 +1,6 @@
 """The stream against the queues people use instead, on one server, in one run.
 
-Ours is the whole way: add, read, acknowledge, one after the other, in one process. Theirs is the drain alone, which
+Tidegate does the whole path: add, read, acknowledge, one after the other, in one process. The peers only drain, which
 flatters them: their jobs are in the queue before the clock starts.
 """
 
@@ -34,7 +34,7 @@ async def measure() -> Section:
     return Section(
         "Stream",
         figures,
-        "One process each, the better of two runs each; batches of 100 for ours, drain alone for theirs.",
+        "One process each, the better of two runs each; batches of 100 for Tidegate, drain alone for the peers.",
     )
 
 

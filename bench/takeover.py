@@ -101,7 +101,7 @@ async def kill_leader(parts: Context, room_log: str) -> tuple[float, float]:
 
 
 async def kill_holder(parts: Context, number: int) -> float:
-    """How long a message is nobody's."""
+    """How long a message has no consumer."""
     loop = asyncio.get_running_loop()
     await parts.jobs.add([{b"try": str(number).encode()}])
     holders = list[str]()

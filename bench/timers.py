@@ -1,7 +1,7 @@
 """How late timers are: 10,000 random due times within ten seconds, one keeper, one reader.
 
 `promoted` is measured by the server alone: the time in the id of the message minus the due time. `received` ends when a
-reader in this process has the message in hand, by this machine's clock.
+reader in this process receives the message, by this machine's clock.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Lateness:
 
 @dataclass(frozen=True)
 class TimersFigures:
-    """What was measured."""
+    """The measured delays."""
 
     timers: int
     promoted: Lateness

@@ -1,6 +1,6 @@
-"""Readers who wait for a refresh over HTTP, in a process of their own: `-m bench.wait_load '{...}'`.
+"""Readers that wait for a refresh over HTTP, in a separate process: `-m bench.wait_load '{...}'`.
 
-For each command on its input, a line of JSON, it tells in two lines when everybody waits, and when each was answered.
+For each command on its input, a line of JSON, it prints two lines: when all readers wait, and when each was answered.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from bench.reading import Pool, request_for
 
 
 class Crowd(msgspec.Struct, frozen=True):
-    """Who reads one subject: so many connections to each of the servers."""
+    """The readers of one subject: the number of connections to each server."""
 
     key: str
     ports: list[int]
     waiting: int
-    """Those who wait for the refresh, at each server."""
+    """Readers that wait for the refresh, at each server."""
     passing: int
-    """Those who take what there is, at each server, when the others have begun to wait."""
+    """Readers that take the current state, at each server, after the others have begun to wait."""
     within_s: float
 
 
@@ -29,7 +29,7 @@ class Released(msgspec.Struct, frozen=True):
     """What became of them."""
 
     at_s: list[float]
-    """When those who waited were answered, on the monotonic clock that all processes of a machine share."""
+    """When the waiting readers were answered, by the monotonic clock that all processes of a machine share."""
     refused: int
     """Answers that were not 200, or had no snapshot though their reader waited."""
     example: str = ""
@@ -60,7 +60,7 @@ class Gathering:
         for patient, _ in pools:
             for _ in range(crowd.waiting):
                 patient.ask(waiting, now)
-        # Whoever comes now comes behind those who wait: when he was answered, they are there.
+        # This request is handled after those of the waiting readers: when it is answered, they wait.
         for _, hasty in pools:
             for _ in range(crowd.passing):
                 hasty.ask(passing, now)
@@ -92,7 +92,7 @@ class Gathering:
 
 
 async def main() -> None:
-    """One crowd after another, until our input ends."""
+    """One group of readers after another, until the input ends."""
     print("{}", flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):

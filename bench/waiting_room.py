@@ -1,4 +1,4 @@
-"""A million people in one line: how fast they join, how fast one learns his position, and what each costs in memory.
+"""A million visitors in one line: rate of joins, time to read a position, and memory per visitor.
 
 Joins go in batches of script calls, as processes that serve many people send them.
 """
@@ -68,7 +68,7 @@ async def _join_all(room: WaitingRoom, valkey: Valkey, url: str) -> tuple[float,
     The calls are written as they go over the wire: a client that builds them costs several times what the server does.
     """
     await room.join(_name(0))  # the server knows the script from here on
-    # Nobody keeps the room here, who would have more numbers set aside when half of the first are given.
+    # There is no leader here that reserves more numbers when half of the first are used.
     await valkey.execute("HSET", room.line.keys["book"], "reserved", 2 * PEOPLE)
     call = scripts.join.bind(attempts=[(_name(0), "")], now_ms=None, **room.line.keys).by_sha()
     head, tail = _written(call).split(_name(0).encode())

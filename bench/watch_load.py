@@ -1,6 +1,6 @@
-"""People who watch their places over HTTP, in a process of their own: `-m bench.watch_load FILE PORT`.
+"""Visitors that follow their places over HTTP, in a separate process: `-m bench.watch_load FILE PORT`.
 
-FILE has their passes, a JSON list. It tells in one line when everybody has seen where he stands; after a line on its
+FILE has their passes, a JSON list. It prints one line when all of them have received their place; after a line on its
 input, what each saw and when, on the monotonic clock that all processes of a machine share.
 """
 

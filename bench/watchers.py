@@ -1,4 +1,4 @@
-"""What twenty browsers with the dashboard open cost whoever works: the engine with and without them, in turn.
+"""The cost of twenty browsers with an open dashboard: the engine with and without them, in turn.
 
 One process does everything, as `tidegate up` does: it works, leads, and answers over HTTP. The browsers are another
 process. Jobs per second depend on who else uses the machine; the CPU time that this process spends on a job does not.

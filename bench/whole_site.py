@@ -18,7 +18,7 @@ SYSTEMS = ("collection", "github", "crawl", "waiting_room", "campaigns")
 
 @dataclass(frozen=True)
 class Site:
-    """Where it answers, and what has to run for that."""
+    """The addresses and the processes of the site."""
 
     binding: Binding
     services: Mapping[str, Service]

@@ -1,4 +1,4 @@
-"""A crowd of jobs, two rationed tokens, and everything between them: the parts of Tidegate in one small program.
+"""Many jobs, two tokens with a small quota, and the primitives of Tidegate between them, in one small program.
 
     python examples/first_flow.py
 
@@ -32,7 +32,7 @@ console = Console(highlight=False)
 
 @dataclass
 class Upstream:
-    """A rationed API: windows open with their first call; it counts, and tells what is left."""
+    """A rate-limited API: a window begins with its first call; the API counts calls and reports what is left."""
 
     opened_s: dict[str, float] = field(default_factory=dict[str, float])
     used: Counter[str] = field(default_factory=Counter[str])
@@ -89,7 +89,7 @@ def commit_pages(tx: Transaction, admitted: list[Admitted]) -> None:
 
 
 class Tally:
-    """What the events tell: pages per run."""
+    """The result of the events: pages per run."""
 
     def __init__(self) -> None:
         self.pages: defaultdict[str, set[str]] = defaultdict(set)

@@ -1,10 +1,10 @@
-"""Twenty-five users, two rationed tokens, and a GitHub of our own that counts every call.
+"""Twenty-five users, two tokens with a small quota, and a simulated GitHub that counts every call.
 
     python examples/github_demo.py
 
-Starts the simulator with small quotas, so that waiting is seen, and collects everybody as `tidegate collect` does. Then
-the simulator says what was spent, what a perfect collector would have spent, and whether a limit was broken; and the
-copy is compared with what it has, item by item.
+Starts the simulator with small quotas, so that jobs have to wait, and collects all users as `tidegate collect` does.
+Then the simulator reports the calls that were spent, those of a perfect collector, and broken limits; and the
+copy is compared with its data, item by item.
 """
 
 import tempfile
@@ -60,7 +60,7 @@ def settings_for(folder: Path, simulator: GithubSimulator) -> Settings:
 
 
 def items_of(truth: Truth) -> dict[str, dict[str, Any]]:
-    """What there is of a user, by kind and id."""
+    """The data of a user, by kind and id."""
     found = truth.repositories
     return {
         "user": {str(truth.profile["id"]): truth.profile},
@@ -86,7 +86,7 @@ async def compare(simulator: GithubSimulator, documents: DocumentStore) -> tuple
 
 
 async def prove(simulator: GithubSimulator, documents: DocumentStore) -> bool:
-    """The simulator's word on what was spent, and the comparison of the copy with the truth."""
+    """The calls reported by the simulator, and the comparison of the copy with its data."""
     report = simulator.report(include=ESSENTIAL)
     spent, needed = sum(report.spent.values()), report.needed.core if report.needed else 0
     equal, wrong = await compare(simulator, documents)
@@ -123,7 +123,7 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-demo-")))
         simulator = await stack.enter_async_context(GithubSimulator(CONFIG))
-        console.print(f"[bold]A GitHub of our own[/] at {simulator.url}: {USERS} users")
+        console.print(f"[bold]A simulated GitHub[/] at {simulator.url}: {USERS} users")
         console.print(f"2 tokens, each with {QUOTA} calls per {WINDOW_S} s, so waiting is seen\n")
         collection = await stack.enter_async_context(collected(simulator, folder))
         if not await prove(simulator, collection.documents.of("github")):

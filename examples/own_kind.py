@@ -2,7 +2,7 @@
 
     python examples/own_kind.py
 
-`WeatherStation` is all that somebody has to write; docs/guides/snapshots.md explains it. The office stands beside it,
+`WeatherStation` is all that you have to write; docs/guides/snapshots.md explains it. The office stands beside it,
 so that the example runs without the internet.
 """
 
@@ -33,14 +33,14 @@ from tidegate.systems.snapshots import FoundSubject, MissingSubject, UnreadableA
 
 
 class Measured(msgspec.Struct):
-    """What is kept; whatever else an answer has is left out."""
+    """The stored fields; other fields of an answer are left out."""
 
     celsius: float
     wind: float
 
 
 class Station(msgspec.Struct):
-    """What is read of an answer."""
+    """The decoded fields of an answer."""
 
     number: int
     name: str
@@ -48,7 +48,7 @@ class Station(msgspec.Struct):
 
 
 class WeatherStation:
-    """What a station measured last. The office knows stations by number, people by name: a name is the key."""
+    """The last measurement of a station. The office identifies stations by number, users by name: the name is the key."""
 
     name = "weather"
 
@@ -57,7 +57,7 @@ class WeatherStation:
 
     def request(self, key: str, upstream_id: str | None) -> Request:
         if not re.fullmatch(r"[a-z][a-z-]{0,39}", key):
-            raise InvalidArgument("key", key[:32], "a station is known by its name, in small letters")
+            raise InvalidArgument("key", key[:32], "a station is identified by its name in small letters")
         place = f"/stations/{upstream_id}" if upstream_id else f"/stations?name={key}"
         return Request(url=self._url + place, purpose="weather.station", headers=self._headers)
 
@@ -73,7 +73,7 @@ class WeatherStation:
 
 
 def from_environment() -> WeatherStation:
-    """For the setting `snapshots.kinds`: made without arguments."""
+    """For the setting `snapshots.kinds`: called without arguments."""
     return WeatherStation(os.environ["WEATHER_URL"], api_key=os.environ["WEATHER_KEY"])
 
 
@@ -119,7 +119,7 @@ async def serve(office: Office) -> tuple[web.AppRunner, str]:
 
 
 async def show(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
-    """Say what is known of a station."""
+    """Print the snapshot of a station."""
     answer = await snapshots.reader.wait("weather", key, wait_s)
     print(f"{key}: {answer.freshness}, {'nothing' if answer.body is None else answer.body.decode()}")
 

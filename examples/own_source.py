@@ -1,8 +1,8 @@
-"""A source of one's own: the books of all genres of a shop, page by page, under a limit.
+"""A custom source: the books of all genres of a shop, page by page, under a limit.
 
     python examples/own_source.py
 
-`BookshopSource` and the functions below it are all that somebody has to write; docs/guides/write-a-source.md explains
+`BookshopSource` and the functions below it are all that you have to write; docs/guides/write-a-source.md explains
 them. The shop stands beside them, so that the example runs without the internet.
 """
 
@@ -73,7 +73,7 @@ def read_genres(answer: Answer) -> Reading:
 
 
 class Book(msgspec.Struct):
-    """What has to be known of a book; the rest is stored as it came."""
+    """The decoded fields of a book; its document is stored as received."""
 
     isbn: str
     changed: int
@@ -90,7 +90,7 @@ def read_books(task: Task, answer: Answer) -> Reading:
     """The books of a page, and either the next page or the end of the genre."""
     page = msgspec.json.decode(answer.body, type=Page)
     books = read_items(page.books, Book, lambda book, raw: task.document("book", book.isbn, raw, version=book.changed))
-    # That of the first page: what changes while we read is then read again by the next run.
+    # The ETag of the first page: changes during the reading are then found by the next run.
     etag = task.spec.params.get("etag", answer.headers.get("ETag"))
     if page.next is not None:
         jobs = [task.next_page(page.next, path=page.next, etag=etag)]
@@ -100,11 +100,11 @@ def read_books(task: Task, answer: Answer) -> Reading:
 
 
 def allowance(answer: Answer) -> Allowance | None:
-    """What the shop says of our limit; None where it says nothing."""
+    """The limit that the shop reports; None if it reports none."""
     if "X-Limit-Left" not in answer.headers:
         return None
     calls, left, ends_at = (int(answer.headers[f"X-Limit-{name}"]) for name in ("Calls", "Left", "Ends-At"))
-    now = answer.date or answer.received_at  # by the shop's clock, if it tells the time
+    now = answer.date or answer.received_at  # by the shop's clock, if the answer has a date
     resets_in_ms = round(1000 * (ends_at - now.timestamp()))
     return Allowance(limit=calls, remaining=left, window=ends_at, resets_in_ms=resets_in_ms)
 
@@ -182,12 +182,12 @@ LIMITS = CredentialLimits(concurrency=5, floor=0)
 
 
 async def visit(collection: Collection, why: str) -> None:
-    """Collect the shop once, and say what came of it."""
+    """Collect the shop once, and print the result."""
     [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
     books = collection.documents.of("bookshop")
     there, ever = await books.count("book"), await books.count("book", with_gone=True)
     print(f"{why}: {run.status}, {run.calls} calls, {run.unchanged_calls} of them free")
-    print(f"  {there} books are there, {ever - there} were there once")
+    print(f"  {there} books exist, {ever - there} existed before")
 
 
 async def main(folder: str) -> None:

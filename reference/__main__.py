@@ -1,4 +1,4 @@
-"""`python -m reference [PAGE ...]`: write the pages of docs/reference anew, or only those that are named."""
+"""`python -m reference [PAGE ...]`: generate the pages of docs/reference, or only the named ones."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from reference.pages import FOLDER, PAGES
 
 
 def main(wanted: list[str]) -> int:
-    """Write them; tell which have changed."""
+    """Write them; print which have changed."""
     if unknown := set(wanted) - PAGES.keys():
         sys.stderr.write(f"there is no page {', '.join(sorted(unknown))}; there is {', '.join(PAGES)}\n")
         return 2

@@ -1,4 +1,4 @@
-"""The page of the command line: every command with its arguments, its options and what it says of itself."""
+"""The page of the command line: every command with its arguments, options and help."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin

@@ -1,4 +1,4 @@
-"""The page of events: what is logged, what listeners are sent over HTTP, and what passes through the outbox."""
+"""The page of events: of the log, of event streams over HTTP, and of the outbox."""
 
 import ast
 from collections.abc import Iterator, Mapping

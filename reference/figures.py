@@ -1,4 +1,4 @@
-"""The page of metrics: what each is called where it is scraped, its labels, and what it means."""
+"""The page of metrics: the exported name of each, its labels and its meaning."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The page of HTTP: every operation with what it takes, what it answers, who may, and what goes wrong."""
+"""The page of HTTP: every operation with its parameters, answers, role and problems."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which pages there are, and who writes each."""
+"""The pages, and the function that writes each."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""JSON schemas in words: the structures that requests and answers are made of."""
+"""JSON schemas as tables: the structures of requests and answers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ _RANGES = {
     "number": ("minimum", "maximum", "{}"),
 }
 _LARGEST = 2**63 - 1
-"""What a database can number: no bound that anybody meets."""
+"""The range of ids in a database: not shown as a bound."""
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
 
 
@@ -100,6 +100,6 @@ def _field(name: str, schema: Mapping[str, Any], needed: list[str]) -> str:
 
 
 def _title(name: str) -> str:
-    """Two structures of one name are told apart by their modules, which say nothing to readers."""
+    """Two structures of one name are distinguished by their modules, which are not shown."""
     *module, last = name.split(".")
     return f"{last} ({module[-2]})" if module else last

@@ -1,4 +1,4 @@
-"""What MkDocs is told to do differently, so that pages that are written for GitHub are a site as well.
+"""Hooks of MkDocs, so that pages written for GitHub can be built as a site.
 
 Patterns in the navigation stand for the pages that they fit. Links to files outside of docs/ lead to copies of them.
 Diagrams are told as tables: to draw them, the theme would ask another host for a program.

@@ -1,1 +1,1 @@
-"""The sixteen load scenarios of snapshots: real processes under load and under faults, a figure for each promise."""
+"""The sixteen load scenarios of snapshots: real processes under load and under faults, with figures and targets."""

@@ -24,7 +24,7 @@ ALL: tuple[Scenario, ...] = tuple(
 
 
 def main() -> int:
-    """Play what was asked for."""
+    """Run the selected scenarios."""
     given = _parser().parse_args()
     if given.list:
         _say("\n".join(f"{each.number:>3}  {each.title} ({', '.join(each.on)})" for each in ALL))

@@ -86,7 +86,7 @@ class Client:
             connection.close()
 
     async def open(self, connections: int) -> None:
-        """Have so many connections, so that opening them is no part of what is measured."""
+        """Open this many connections in advance, so that opening them is not measured."""
         self._free += [await self._connect() for _ in range(connections - len(self._free))]
 
     async def get(self, path: str) -> Answer:

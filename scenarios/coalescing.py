@@ -1,4 +1,4 @@
-"""3, 7, 12, 13, 15: however many ask, it is done once."""
+"""3, 7, 12, 13, 15: concurrent requests for one subject cause one refresh."""
 
 import asyncio
 from asyncio.subprocess import PIPE

@@ -1,6 +1,6 @@
 """One process of a crowd: `python -m scenarios.crowd PART SKEW_MS`, with the settings of its deployment.
 
-It says that it is there, waits for the start, does its part, and prints what came of it as JSON.
+It reports that it is ready, waits for the start, does its part, and prints the result as JSON.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def meeting(valkey: Valkey) -> Unit:
 
 
 async def at_the_start(valkey: Valkey) -> None:
-    """Say that we are there, and wait until all are."""
+    """Report readiness, and wait until all processes are ready."""
     await valkey.execute("RPUSH", meeting(valkey).key("ready"), "1")
     await valkey.execute_blocking("BLPOP", meeting(valkey).key("go"), 60, within_s=60)
 

@@ -1,6 +1,6 @@
 """A deployment of real processes: a game, servers, `tidegate serve` and `tidegate work`; and an observer.
 
-Whoever looks on is this process. It plays the readers and the prefetch, and compares what came of it.
+This process simulates the readers and the prefetch, and compares the results.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class Site:
         return published
 
     async def unsettled(self, *priorities: Priority) -> int:
-        """Events that are not acknowledged, those in hand included."""
+        """Events that are not acknowledged, including those being processed."""
         if recoverable := self.snapshots.recoverable:
             names = {topic_for(each).value for each in priorities or Priority}
             return sum([(await each.status()).depth for each in recoverable if each.name in names])
@@ -145,7 +145,7 @@ class Site:
         return wrong
 
     async def metric(self, processes: Sequence[Process], name: str, labels: Mapping[str, str] | None = None) -> float:
-        """The sum of a metric over processes, as they tell it."""
+        """The sum of a metric over the processes."""
         found = 0.0
         for process in processes:
             with Client(process.url) as client:

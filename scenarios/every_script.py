@@ -1,4 +1,4 @@
-"""Uses every primitive once, by what it offers to callers, so that each of its scripts runs on the server."""
+"""Uses every primitive once through its public methods, so that each of its scripts runs on the server."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta

@@ -21,7 +21,7 @@ _BRIEF = {
 
 
 async def worker_killed(stage: Stage) -> list[Check]:
-    """4: a worker dies with its hands full; another does what it held."""
+    """4: a worker is killed while it holds events; another one processes them."""
     async with open_site(stage, Shape(workers=2, latency_ms=150)) as site:
         low, high = range(1_000, 1_000 + _EACH), range(5_000, 5_000 + _EACH)
         stage.tell(f"{2 * _EACH} events, two workers")

@@ -1,4 +1,4 @@
-"""The game in a process of its own, asked over the door behind its stage."""
+"""The game in a separate process, queried over its admin API."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ class Timings:
     def __init__(self) -> None:
         self.taken_ms: list[float] = []
         self.failed: Counter[str] = Counter()
-        """Answers that were none, or not what was asked for."""
+        """Failed or wrong answers."""
 
     def add(self, since: float, failure: str | None) -> None:
         """One that was due at `since`, on the clock of the loop."""
@@ -64,7 +64,7 @@ _told = msgspec.json.Decoder(_Told)
 
 
 async def paced(per_second: float, seconds: float, act: Callable[[float], Awaitable[None]]) -> None:
-    """Begin `act` so often, whatever became of those before; each is told when it was due. Returns when all ended."""
+    """Begin `act` at this rate, regardless of earlier results; each gets its due time. Returns when all ended."""
     loop = asyncio.get_running_loop()
     began, acts = loop.time(), list[asyncio.Future[None]]()
     for number in range(round(per_second * seconds)):
@@ -94,7 +94,7 @@ class Load:
         await self._site.game.clear()
 
     async def read_warm(self, per_second: float, seconds: float) -> None:
-        """Readers of what is known."""
+        """Readers of known subjects."""
         turn = count()
         await paced(per_second, seconds, lambda due: self.read(WARM[next(turn) * 7 % len(WARM)], due))
 

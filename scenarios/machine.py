@@ -21,7 +21,7 @@ class Meter:
         self._ours, self._busy, self._all = _ours_s(), *_machine_s()
 
     def read(self) -> Cost:
-        """What it cost so far."""
+        """CPU time so far."""
         ours, (busy, everything) = _ours_s() - self._ours, _machine_s()
         had = max(everything - self._all, 0.01)
         return Cost(ours, min(1.0, max(0.0, (busy - self._busy - ours) / had)))
@@ -32,7 +32,7 @@ def _ours_s() -> float:
     us = psutil.Process()
     total = 0.0
     for process in (us, *us.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # it ended just now, and is in its parent's account in a moment
+        with suppress(psutil.NoSuchProcess):  # it has just ended, and will be included in the CPU time of its parent
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
@@ -41,5 +41,5 @@ def _ours_s() -> float:
 def _machine_s() -> tuple[float, float]:
     """CPU seconds that were used, and that there were."""
     times = psutil.cpu_times()
-    everything = sum(times[:8])  # what guests of ours use is in there already
+    everything = sum(times[:8])  # includes the time of guests
     return everything - times.idle - getattr(times, "iowait", 0.0), everything

@@ -27,7 +27,7 @@ class Process:
         self.url: str = said["url"]
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill it."""
         self._process.kill()
 
     async def stop(self) -> int:
@@ -41,7 +41,7 @@ class Process:
 
 
 def environment(choices: Choices) -> dict[str, str]:
-    """What a process is given: nothing of ours but these."""
+    """The environment of a process: of the settings only these."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     return {**others, **{f"{_OURS}{name}": value for name, value in _flat(choices)}}
 
@@ -68,7 +68,7 @@ def surroundings(choices: Choices) -> Generator[Settings]:
 
 
 async def start_tidegate(name: str, *arguments: str, choices: Choices, log: Path) -> Process:
-    """Run a command, and wait for what it says first."""
+    """Run a command, and wait for its first line."""
     with log.open("ab") as errors:
         process = await start_warm(
             "tidegate", *arguments, "--json", cwd=log.parent, env=environment(choices), stdout=PIPE, stderr=errors

@@ -1,4 +1,4 @@
-"""1, 6, 9: what readers see, whatever goes on behind them."""
+"""1, 6, 9: reads under load and faults."""
 
 import asyncio
 

@@ -26,7 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     body_bytes: int
     is_quiet: bool
-    """Tell nothing while it lasts."""
+    """Print nothing meanwhile."""
 
 
 class Progress:
@@ -37,11 +37,11 @@ class Progress:
         self._began, self._before = 0.0, ""
 
     def begin(self, before: str) -> None:
-        """What stands before everything that is told from now on."""
+        """The prefix of the following lines."""
         self._began, self._before = time.monotonic(), before
 
     def tell(self, what: str) -> None:
-        """What is being done now."""
+        """The current step."""
         if self._is_quiet or not self._is_watched:
             return
         self._write(f"\r\x1b[K{self._before} {time.monotonic() - self._began:4.0f} s  {what}"[:150])
@@ -57,7 +57,7 @@ class Progress:
 
 
 async def perform(plays: Sequence[tuple[Scenario, On]], options: Options) -> list[Result]:
-    """Play each, whatever came of the others."""
+    """Run each, regardless of the results of the others."""
     progress = Progress(is_quiet=options.is_quiet)
     results: list[Result] = []
     for number, (scenario, on) in enumerate(plays, 1):

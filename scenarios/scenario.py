@@ -1,4 +1,4 @@
-"""What a scenario is, and what comes of it."""
+"""A scenario and its results."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -15,7 +15,7 @@ BOTH = (On.STREAMS, On.KAFKA)
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A figure that was measured, and what it is held against."""
+    """A measured figure and its target."""
 
     what: str
     figure: float

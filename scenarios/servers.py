@@ -40,7 +40,7 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
 async def open_servers(
     on: On, *, wired: frozenset[Wire], on_postgres: bool, keeps: bool, is_cluster: bool
 ) -> AsyncGenerator[Servers]:
-    """Start what is needed, empty."""
+    """Start the required servers, empty."""
     async with AsyncExitStack() as stack:
         valkey = Cluster() if is_cluster else stack.enter_context(LosableValkey(keeps=keeps))
         if isinstance(valkey, Cluster):

@@ -26,4 +26,4 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     """The size of an upstream's answer."""
     tell: Callable[[str], None]
-    """Show what is being done now."""
+    """Show the current step."""

@@ -1,4 +1,4 @@
-"""FastAPI + redis-py: joins and places of a waiting room, as one writes them by hand; one process.
+"""FastAPI + redis-py: joins and places of a waiting room, written by hand; one process.
 
 A place is the rank in a sorted set. There are no passes: any client can read and take the place of any user.
 """

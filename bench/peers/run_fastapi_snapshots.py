@@ -1,7 +1,7 @@
-"""FastAPI + redis-py + SQLAlchemy: the route of a snapshot, as one writes it by hand; one process.
+"""FastAPI + redis-py + SQLAlchemy: the route of a snapshot, written by hand; one process.
 
 `/plain/...` answers with a model, as the tutorials do: from the cache, else from the database and then into the cache.
-`/careful/...` is what one makes of it when it is too slow: the snapshot stays the text that it is, and only what
+`/careful/...` is the optimized version: the snapshot stays encoded, and only what
 depends on the moment is added. Neither asks for refreshes, collapses requests, or knows of anything that changed
 meanwhile.
 """

@@ -1,6 +1,6 @@
 """Scrapy with scrapy-redis: a marketplace is searched, and three documents of each product that is found are items.
 
-Given the Redis, and a file that says what to crawl and how. Runs until it is told to stop: whoever started it counts
+Given the Redis, and a file with the parameters of the crawl. Runs until it is stopped: the starting process counts
 the items. Done as its manuals say, and set in its favour: no delay, no throttle, a plain list as the queue, as few
 middlewares and extensions as the work allows, the fastest event loop, and items go where scrapy-redis puts them.
 """
@@ -122,7 +122,7 @@ def settings():
     }
 
 
-# scrapy-redis calls Scrapy in ways that will be gone one day; being told so for every page takes time.
+# scrapy-redis uses deprecated functions of Scrapy; a warning for every page takes time.
 warnings.simplefilter("ignore")
 process = CrawlerProcess(settings())
 process.crawl(Market)

@@ -20,7 +20,7 @@ _FAILED = 'status=~"5xx|failed",'
 
 
 def overview() -> Json:
-    """The page to look at first."""
+    """The first page to open."""
     letters = [
         stat("Dead letters: snapshots", "max(dlq_message_count{@})"),
         stat("Dead letters: outbox", "max(outbox_dead{@})", alerts=["TidegateOutboxDeadLetters"]),
@@ -60,7 +60,7 @@ def overview() -> Json:
     processes = [
         firing,
         states("Processes", who_is_up, "instance", _UP, width=6, height=9, alerts=["TidegateProcessDown"]),
-        states("Who leads", who_leads, "instance", _LEADS, width=6, height=9, alerts=["TidegateMultipleLeaders"]),
+        states("Leader", who_leads, "instance", _LEADS, width=6, height=9, alerts=["TidegateMultipleLeaders"]),
     ]
     work = [
         rate("Jobs that ended, per second", "job_processing_time_count", "kind", stacked=True),
@@ -78,7 +78,7 @@ def collection() -> Json:
         level("Jobs that have not ended", "page_jobs_pending", alerts=["TidegateJobBacklogHigh"]),
         level("Jobs that fail", "page_jobs_failed_rate", unit="percentunit", alerts=["TidegateJobFailureRateHigh"]),
         rate("Jobs that ended, per second", "job_processing_time_count", "kind", stacked=True),
-        spans("How long jobs are in hand", "job_processing_time", alerts=["TidegateJobDurationHigh"]),
+        spans("Duration of jobs", "job_processing_time", alerts=["TidegateJobDurationHigh"]),
         within("Items skipped, per hour", "collect_items_skipped_total", "1h", "source, kind"),
         within(
             "Results that were refused",
@@ -189,7 +189,7 @@ def snapshots() -> Json:
         rate("Moved to the archive, per second", "archive_entries_moved_total", "deployment"),
     ]
     rows = [Row("The limit", limit), Row("Refreshes", refreshes), Row("Reads and servers", reads)]
-    return dashboard("snapshots", "How near the limit we are, what waits, how long it takes, and what failed.", rows)
+    return dashboard("snapshots", "Use of the limit, waiting refreshes, durations and failures.", rows)
 
 
 def crowd() -> Json:
@@ -202,16 +202,16 @@ def crowd() -> Json:
     ]
     rooms = [
         level("In line", "room_waiting", "room"),
-        rate("Let in, per second", "room_admitted_total", "room"),
+        rate("Admitted, per second", "room_admitted_total", "room"),
         within("Put back in line", "room_ended_total", "10m", "room", where=back, alerts=["TidegateRoomRollbacks"]),
         rate("Stays that ended, per second", "room_ended_total", "outcome", stacked=True),
         rate("Refused for too many joins from one address, per second", "room_throttled_total", "deployment"),
-        parts("Who watches the place in line", "room_watchers", "room"),
+        parts("Open event streams of places", "room_watchers", "room"),
     ]
     rankings = [
         rate("Events, per second", "ranking_events_total", "board, outcome"),
         within("Rankings answered empty", "ranking_reads_degraded_total", "5m", alerts=["TidegateRankingDegraded"]),
-        within("Boards made anew, per hour", "ranking_rebuilt_total", "1h", "board"),
+        within("Rebuilt boards, per hour", "ranking_rebuilt_total", "1h", "board"),
     ]
     campaigns = [
         rate("Entries, per second", "campaign_entries_total", "answer", stacked=True),
@@ -221,7 +221,7 @@ def crowd() -> Json:
         level("Dead letters of campaigns", "campaign_dead_letters", alerts=["TidegateCampaignDeadLetters"]),
     ]
     rows = [Row("Waiting rooms", rooms), Row("Rankings", rankings), Row("Campaigns", campaigns)]
-    return dashboard("crowd", "Who waits and who is let in; what is counted; what campaigns give.", rows)
+    return dashboard("crowd", "Waiting and admitted visitors, rankings, and issued entries of campaigns.", rows)
 
 
 def crawl() -> Json:
@@ -286,7 +286,7 @@ def runtime() -> Json:
     http = [
         rate("Requests", "http_requests_total", "route, status", unit="reqps", width=12),
         spans("How long an answer takes", "http_request_seconds", "route", width=12),
-        level("Errors of ours", errors, unit="percentunit", alerts=["TidegateServerErrorRateHigh"]),
+        level("Internal errors", errors, unit="percentunit", alerts=["TidegateServerErrorRateHigh"]),
         parts("Streams of events", "http_listeners", "instance"),
         Panel("Wrong keys within 5 minutes", refused, stacked=True, alerts=["TidegateLoginFailureRateHigh"]),
     ]

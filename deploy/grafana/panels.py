@@ -1,4 +1,4 @@
-"""The parts that dashboards are made of, as the JSON that Grafana reads.
+"""Building blocks of dashboards, as the JSON that Grafana reads.
 
 An expression writes `@` for the deployment that is chosen at the top of the page: `outbox_dead{@}`. A panel that names
 an alert has its threshold, read from the rules themselves, so that the line in the picture is where the alert fires.
@@ -22,7 +22,7 @@ _CHOSEN = 'deployment=~"$deployment"'
 _LIMIT = re.compile(r"(>|<|==)\s*([\d.]+)$")
 _COLOURS = {"warning": "orange", "critical": "red"}
 _SCHEMA = 39
-"""That of Grafana 11; later ones read it, and bring it up to date by themselves."""
+"""The schema version of Grafana 11; later versions migrate it automatically."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def limit_of(alert: str) -> tuple[str, float]:
 
 
 def _laid_out(rows: Sequence[Row]) -> list[Json]:
-    """Panels from left to right, a new line where one does not fit; each row begins anew."""
+    """Panels from left to right, a new line where one does not fit; each row begins at the left."""
     panels: list[Json] = []
     y = 0
     for row in rows:

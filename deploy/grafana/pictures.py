@@ -1,6 +1,6 @@
-"""The pictures that dashboards repeat: a level, a rate, what happened within a span, how long things take, states.
+"""Panels that dashboards repeat: levels, rates, counts within a time range, durations, states.
 
-A level is a state of the whole deployment, told by every process: the greatest counts. What is counted is each
+A level is a state of the whole deployment, reported by every process: the maximum is shown. What is counted is each
 process's own: the sum.
 """
 

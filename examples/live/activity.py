@@ -1,4 +1,4 @@
-"""What goes on in the demo, all of it over HTTP as anybody could: runs, readers, a crowd, a promotion, a crawl."""
+"""The activity of the demo, all of it over HTTP: runs, readers, visitors, a promotion, a crawl."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ class Api:
         self._session, self._url = session, url
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """The status, and what was said."""
+        """The status, and the decoded body."""
         options: dict[str, Any] = {"headers": headers}
         if method != "GET":
             options["json"] = {} if body is None else body
@@ -37,7 +37,7 @@ class Api:
 
 
 class Activity:
-    """Everybody who takes part."""
+    """The simulated users."""
 
     def __init__(self, api: Api, upstreams: Upstreams, seed: int = 1) -> None:
         self._api, self._upstreams = api, upstreams
@@ -66,7 +66,7 @@ class Activity:
 
     async def _collect(self, logins: "itertools.cycle[str]") -> None:
         while True:
-            # All of it each time: who asks for what is new gets it almost for nothing, and nobody would wait.
+            # A full run each time: an incremental run costs almost nothing, and nothing would wait.
             status, run = await self._api.ask("POST", "/v1/runs", {"login": next(logins), "full": True})
             await (self._api.until_over(run["id"]) if status == 201 else asyncio.sleep(1))
 

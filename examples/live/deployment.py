@@ -51,7 +51,7 @@ async def _tidegate_up(folder: Path, upstreams: Upstreams, port: int) -> AsyncGe
     command = [str(Path(sys.executable).with_name("tidegate")), "up", "--json", "--port", str(port)]
     ours = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
     environment = {**ours, **upstreams.environment(), "TIDEGATE_DATA_DIR": str(folder / "data")}
-    # In a session of its own: Ctrl-C in the terminal is for us, and we tell it.
+    # In a separate session: Ctrl-C in the terminal goes to this process, which stops the other one.
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, cwd=folder, stdout=PIPE, start_new_session=True
     )

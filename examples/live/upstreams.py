@@ -1,4 +1,4 @@
-"""The three simulators: quotas small enough that waiting is seen, and faults that leave something to look after."""
+"""The three simulators: quotas small enough that jobs wait, and faults that need attention."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -129,7 +129,7 @@ async def _watch(shop: Shop, given: argparse.Namespace) -> None:
 
 
 async def _prove(shop: Shop) -> int:
-    """Say what was sold, and whether everything is as it should be."""
+    """Print the sales, and verify the result."""
     agrees = False
     for _ in range(_PATIENCE):  # the last events are on their way
         if agrees := await ranked(shop) == await recount(shop):
@@ -167,7 +167,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--hold", type=_count, help="for how many seconds a seat is held (60; with --once: 10)")
     parser.add_argument("--think", type=float, help="how long people think, in seconds (3; with --once: 0.5)")
-    parser.add_argument("--once", action="store_true", help="end when everything is sold, and prove what was done")
+    parser.add_argument("--once", action="store_true", help="end when everything is sold, and verify the result")
     given = parser.parse_args(arguments)
     for name, usual in (_HURRIED if given.once else _UNHURRIED).items():
         if getattr(given, name) is None:

@@ -29,7 +29,7 @@ class AccessCheck:
     async def visit(self, request: Request, schedule_id: int) -> ActiveVisitor:
         """Return the visitor if inside, and renew the session. Raises `NotActive` or `NotFound`.
 
-        SQL is asked while Valkey is unavailable, so visitors that are inside can go on buying.
+        SQL is asked while Valkey is unavailable, so visitors that are inside can continue to buy.
         """
         room = await self._room(schedule_id)
         shown = find_pass(request, room.name)

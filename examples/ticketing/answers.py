@@ -43,7 +43,7 @@ def refusal_of(error: Exception) -> Refusal:
 def _words(error: Exception) -> str:
     match error:
         case Unavailable():
-            # What a server said is for the log; it would tell too much of what is behind us.
+            # The error of a server is for the log; it would reveal internals.
             return "a server that is needed is away; try again in a moment"
         case NotFound():
             return f"there is no such {error.kind}"

@@ -153,7 +153,7 @@ def answered_refusal(refusal: Refusal, **more: str) -> Response:
 
 
 async def body_of(request: Request) -> bytes:
-    """What was sent, which is never much."""
+    """The body of the request; its size is limited."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -19,7 +19,7 @@ class Card(StrEnum):
 
     GOOD = "4242424242424242"
     POOR = "4000000000000002"  # is refused
-    SLOW = "4000000000000077"  # takes longer than we wait
+    SLOW = "4000000000000077"  # takes longer than the shop waits
     MUTE = "4000000000000119"  # is charged, and the answer gets lost
 
 
@@ -48,7 +48,8 @@ charges = Table(
     Column("outcome", exact_text(16), nullable=False),
     **TABLE_OPTIONS,
 )
-"""The bank's own books: it shares no transaction with the shop, and only stands in the same file to keep this small."""
+"""The bank's own tables: it shares no transaction with the shop, and is in the same file only to keep the example
+small."""
 
 
 class Outcome(StrEnum):

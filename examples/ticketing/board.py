@@ -50,7 +50,7 @@ class Board:
             self._live.stop()
 
     async def show(self, shop: Shop) -> list[SaleView]:
-        """Look, and tell."""
+        """Read the state and show it."""
         schedules = await shop.database.read(catalogue.all_schedules)
         counts = await shop.database.read(catalogue.seat_counts, [each.id for each in schedules])
         sales = [await _sale(shop, each, counts[each.id]) for each in schedules]
@@ -101,5 +101,5 @@ def _top(popular: ConcertRanking, sales: list[SaleView]) -> Text:
     if not any(sale.seats.sold for sale in sales):
         return Text("popular today: nothing sold yet")
     if popular.degraded:
-        return Text("popular today: nobody can say")
+        return Text("popular today: unknown")
     return Text("popular today: " + (", ".join(concert.title for concert in popular.concerts) or "nothing yet"))

@@ -1,4 +1,4 @@
-"""What there is to see: concerts, evenings and seats. Every function works in the caller's transaction."""
+"""Concerts, evenings and seats. Every function works in the caller's transaction."""
 
 import math
 from collections.abc import Iterable, Sequence

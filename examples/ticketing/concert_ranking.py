@@ -1,4 +1,4 @@
-"""What is popular: the ranking's order, with the details of all concerts in one statement."""
+"""The ranking of concerts, with the details of all concerts in one statement."""
 
 import msgspec
 from examples.ticketing import catalogue

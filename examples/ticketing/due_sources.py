@@ -47,7 +47,7 @@ class PaymentSettlement:
         """See `DueSource`."""
         now = self._database.clock.now()
         overdue = await self._database.read(payments.unsettled, _AT_ONCE)
-        # All of them to the end, also where the bank fails for one: else the others would go on behind our back.
+        # Await all of them, also if the bank fails for one: otherwise the others would continue in the background.
         settled = await asyncio.gather(*map(self._payment_service.settle, overdue), return_exceptions=True)
         for each in settled:
             if isinstance(each, BaseException):
@@ -62,6 +62,6 @@ class PaymentSettlement:
 
 
 def _until(now: datetime, known: datetime | None, others: datetime) -> int:
-    """In how many ms the next thing is due: one that is known, or the earliest that can have been begun meanwhile."""
+    """Milliseconds until the next entry is due: a known one, or the earliest that can have been created meanwhile."""
     due = others if known is None else min(known, others)
     return max(0, math.ceil((due - now) / _ONE_MS))

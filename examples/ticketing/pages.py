@@ -144,7 +144,7 @@ class Pages:
 
     async def leave(self, request: Request) -> Response:
         """Go, so that the next may come in."""
-        with suppress(ValkeyUnavailable):  # then the session ends by itself
+        with suppress(ValkeyUnavailable):  # then the session expires
             await self._access_check.leave(request, request.path_params["schedule"])
         return _see("/")
 
@@ -187,7 +187,7 @@ class Pages:
         )
 
     async def _checkout(self, held: Reservation, notice: str = "", status: int = 200) -> Response:
-        if held.state is ReservationState.PAID:  # also where we learned of it only after the buyer had gone on
+        if held.state is ReservationState.PAID:  # also if the payment was found complete only afterwards
             return _see(f"/tickets/{await self._shop.database.read(payments.ticket_for, held.id)}")
         evening = await self._shop.database.read(catalogue.schedule, held.schedule)
         left = max(timedelta(), held.held_until - self._shop.database.clock.now())

@@ -1,4 +1,4 @@
-"""Takes the money: our own transactions before and after, and the bank, which takes part in none, in between."""
+"""Takes payments: a transaction before the call to the bank, and one after it; the bank takes part in neither."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +20,7 @@ class PaymentService:
     async def pay(self, reservation_id: str, user: str, key: str, card: Card) -> Payment:
         """Pay for a seat. The same key again is the same payment, wherever the first try ended.
 
-        A payment that is still CHARGING is one of which the bank does not tell; it is settled in due time. Raises what
+        A payment that is still CHARGING has an unknown outcome at the bank; it is settled later. Raises what
         `payments.begin` raises.
         """
         payment = await self._database.transaction(payments.begin, reservation_id, user, key, self._settle_after)
@@ -34,7 +34,7 @@ class PaymentService:
         return await self._end(payment.id, is_charged=is_charged)
 
     async def settle(self, payment_id: str) -> Payment:
-        """Find out what became of a payment, and make sure that it stays so."""
+        """Read the outcome of a payment from the bank, and make it final."""
         return await self._end(payment_id, is_charged=await self._bank.settle(payment_id))
 
     async def _end(self, payment_id: str, *, is_charged: bool) -> Payment:

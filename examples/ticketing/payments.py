@@ -1,4 +1,4 @@
-"""Paying for a seat. It is known before and after the bank is asked, so whoever dies in between loses nothing.
+"""Paying for a seat. A payment is recorded before and after the call to the bank, so a crash in between loses nothing.
 
 | it dies                    | what is there                        | who repairs                             |
 | -------------------------- | ------------------------------------ | --------------------------------------- |
@@ -59,7 +59,7 @@ class Payment(msgspec.Struct, frozen=True, kw_only=True):
     amount: int
     state: PaymentState
     ticket: str | None
-    """What is shown at the entrance, once it is completed."""
+    """The ticket code, once it is completed."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):

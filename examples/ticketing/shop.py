@@ -27,7 +27,7 @@ BOARD = Board(
     id="payment",
     time="paid_at",
 )
-"""What is popular: concerts, by completed payments. This is all that connects payments with the ranking."""
+"""The ranking of concerts by completed payments. This is all that connects payments with the ranking."""
 
 
 class ShopPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,8 @@ class Shop:
         return schedule
 
     async def end_the_wait(self, event: Event) -> None:
-        """After a payment: if the evening is sold out, admit all waiting visitors, who see that it is sold out.
+        """After a payment: if the evening is sold out, admit all waiting visitors, so that they see that it is sold
+        out.
 
         Closing the room would leave them waiting. Safe to repeat.
         """
@@ -103,7 +104,7 @@ async def open_shop(settings: Settings, plan: ShopPlan | None = None) -> AsyncGe
 
 
 async def make_tables(database: Database) -> None:
-    """Make the shop's tables and its bank's books, where they are missing; one process does this, before the others."""
+    """Create missing tables of the shop and of the bank; one process does this, before the others."""
     await create_tables(database)
     await FakeBank(database).open_books()
 

@@ -76,7 +76,7 @@ payments = Table(
     Column("idempotency_key", exact_text(LONGEST_KEY), nullable=False),
     Column("amount", Integer, nullable=False),
     Column("state", exact_text(16), nullable=False),
-    # By then its fate is found out, whatever became of the process that began it.
+    # From then on its outcome is read from the bank, also if the process that began it has died.
     Column("settle_at", UtcDateTime, nullable=False),
     Column("completed_at", UtcDateTime),
     # What the buyer shows at the entrance; it cannot be guessed.

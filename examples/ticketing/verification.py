@@ -1,4 +1,4 @@
-"""The shop's own proof: what was sold, and whether the ranking equals a recount of it."""
+"""Verifies the shop: the sold seats, and whether the ranking equals a recount."""
 
 from collections import Counter
 from datetime import datetime

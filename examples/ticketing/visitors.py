@@ -1,8 +1,8 @@
-"""A simulated crowd: people who join the line, wait, choose a seat, pay, and go. They know nothing but the address.
+"""Simulated visitors that join the line, wait, choose a seat, pay, and leave. They know only the address.
 
     python -m examples.ticketing.visitors http://127.0.0.1:8420 --people 300
 
-Some are refused by their bank and try another card, some change their minds, and when one has gone another comes.
+Some are refused by their bank and try another card, some leave without buying; a new visitor replaces each that left.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _CARDS = ([Card.GOOD, Card.POOR, Card.MUTE], [88, 10, 2])
 
 
 class Outside(Exception):
-    """Not let in, or no longer inside."""
+    """Not admitted, or no longer inside."""
 
 
 class Visitor:
@@ -52,7 +52,7 @@ class Visitor:
             await self._ask("DELETE", f"/api/schedules/{evening['id']}/session")
 
     async def _wait_in_line(self, room: str) -> None:
-        """Join as the button of the waiting page does, and listen as its script does, until it is our turn."""
+        """Join like the button of the waiting page, and listen like its script, until admitted."""
         async with self._http.post(f"/rooms/{room}", data={"do": "join"}, allow_redirects=False) as joined:
             cookie = joined.cookies.get(f"tidegate_pass_{room}")
         if cookie is None:
@@ -75,7 +75,7 @@ class Visitor:
         wish = {"seat": self._draw.choice(free[:12])}  # front seats are the most wanted
         status, held = await self._ask("POST", f"/api/schedules/{schedule}/reservations", wish)
         await self._think()
-        if status != 201 or self._draw.random() < 0.05:  # another visitor was faster, or this one gives up
+        if status != 201 or self._draw.random() < 0.05:  # another visitor was faster, or this one leaves
             return status == 409
         for number in range(3):
             card = self._draw.choices(*_CARDS)[0]
@@ -109,7 +109,7 @@ class Visitor:
 
 
 def _favourite(concerts: Sequence[int], taste: float) -> int:
-    """Which concert somebody wants to see: the first are those that everybody talks of.
+    """Which concert a visitor wants to see: the first ones are the most popular.
 
     By a taste from 0 to 1 that stays the same, so that each line stays about as long as it is. If everybody chose anew
     each time, in the end all would stand in the longest.
@@ -119,7 +119,7 @@ def _favourite(concerts: Sequence[int], taste: float) -> int:
 
 
 async def _places(lines: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """What a stream of events tells of our place."""
+    """The places in a stream of events."""
     event = ""
     async for line in lines:
         name, _, value = line.decode().strip().partition(": ")

@@ -32,7 +32,7 @@ def serve(shop: Shop, binding: Binding) -> HttpService:
 
 
 def _shop(shop: Shop) -> Starlette:
-    """What is the shop's own."""
+    """The routes of the shop."""
     pages = Pages(shop)
 
     async def refuse(request: Request, error: Exception) -> Response:

@@ -24,7 +24,7 @@ class AdminEndpoints:
         self._actions, self._on_one = actions, on_one
 
     def handle(self, request: Request, body: bytes) -> Reply:
-        """Do what is asked."""
+        """Execute a request."""
         method = request.method.decode().replace("HEAD", "GET")
         query = dict(parse_qsl(request.query.decode("latin-1")))
         name, _, number = request.path.removeprefix(PREFIX).decode("latin-1").partition("/")

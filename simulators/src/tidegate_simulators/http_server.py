@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct):
-    """What is to be sent, how late, and with which fault."""
+    """A reply with its delay and fault."""
 
     status: int
     body: bytes
@@ -240,7 +240,7 @@ def json_reply(status: int, content: Any) -> Reply:
 
 
 def error(status: int, code: str, message: str, **headers: str) -> Reply:
-    """A reply that says what is wrong; `Retry_After="1"` adds a header."""
+    """A reply with an error message; `Retry_After="1"` adds a header."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     body = msgspec.json.encode({"error": {"code": code, "message": message}})
     return Reply(status, body, JSON | named)

@@ -10,7 +10,7 @@ _LONGEST_OFFSET_US = 2**32 - 1
 
 
 class SlidingLog:
-    """The moments of the last `length_us`, in microseconds. They must be told in order.
+    """The times of the last `length_us`, in microseconds. They must be added in order.
 
     Two moments that are `length_us` apart are not in one window: it is open at its beginning and closed at its end.
     """
@@ -25,12 +25,12 @@ class SlidingLog:
         self._gone = 0
         """Entries of the first chunk that have left the window."""
         self.size = 0
-        """How many there were in the window that ended when it was last asked or told."""
+        """The count in the window that ended at the last call."""
         self.leaves_us = 0
         """When the oldest of these leaves the window, if there is any."""
 
     def add(self, at_us: int) -> int:
-        """Note a moment that is not before any other; how many there are in the window that ends with it."""
+        """Add a time that is not before any other; returns the count in the window that ends with it."""
         if self.size and self.leaves_us <= at_us:
             self._drop(at_us - self._length_us)
         if not self.size:
@@ -49,7 +49,7 @@ class SlidingLog:
         return self.size
 
     def _drop(self, upto_us: int) -> None:
-        """Let go of what is not after this moment."""
+        """Drop times that are not after this one."""
         chunks = self._chunks
         while chunks:
             base, offsets = chunks[0]

@@ -92,7 +92,7 @@ class Admin(AdminEndpoints):
         return {"pardoned": True}
 
     def _clear(self, _query: Query, _body: bytes) -> Any:
-        """Count from zero; the windows of the limits, strikes and bans go on."""
+        """Reset the counts; windows of limits, strikes and bans are kept."""
         self._simulator.clear()
         return {"cleared": True}
 

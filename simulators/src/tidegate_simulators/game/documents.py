@@ -1,4 +1,4 @@
-"""What is known of a character, as JSON: a small part of its own, and large parts chosen from a stock.
+"""The data of a character as JSON: a small individual part, and large parts chosen from a prepared set.
 
 A document is about 300 KB, of which the fields in `KEPT_FIELDS` (about 17 KB) are worth keeping: they depend on the id
 and the version alone. The others are ballast, and `meta` differs in every answer, so a hash over everything tells

@@ -117,7 +117,7 @@ class KeyAccount:
         self.clear()
 
     def clear(self) -> None:
-        """Count from zero; the windows that limits look at, strikes and bans go on."""
+        """Reset the counts; windows of limits, strikes and bans are kept."""
         self._calls = self._broken = self._bans = 0
         self._refused = dict.fromkeys(Refusal, 0)
         self._uncertain = UncertainWindows()
@@ -130,7 +130,7 @@ class KeyAccount:
         self._banned_until_us = self.strikes = 0
 
     def arrive(self, at_us: int, delay_us: int = 0) -> Verdict | None:
-        """Book a call that is read now, at or after all others; None: it is admitted.
+        """Record a call that is read now, at or after all others; None: it is admitted.
 
         It came at most `delay_us` ago. The limit per second is judged by what certainly came within one second; of the
         day, a stall is too small a part.

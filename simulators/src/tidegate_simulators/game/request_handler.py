@@ -56,7 +56,7 @@ class GameRequestHandler:
         self._by_key, self._faults, self._ledger, self._behaviour = accounts.by_key, faults, ledger, behaviour
 
     def receive(self, request: Request) -> Reply:
-        """Decide on the answer, and book the call."""
+        """Decide on the answer, and record the call."""
         at_us, now_ms = self._clock.read()
         route, subject = _route(request.path)
         account = self._by_key.get(request.headers.get(b"x-api-key", b""))
@@ -140,7 +140,7 @@ class GameRequestHandler:
 
 
 def _route(path: bytes) -> tuple[str, int | None]:
-    """What is asked for, and for which character."""
+    """The requested resource and character."""
     if b"%" in path:
         path = unquote_to_bytes(path)
     if path.startswith(_CHARACTERS):

@@ -130,7 +130,7 @@ class GameSimulator:
         return self.ledger.report(keys, self._monitor.report())
 
     def clear(self) -> None:
-        """Count from zero; the windows of the limits, strikes and bans go on."""
+        """Reset the counts; windows of limits, strikes and bans are kept."""
         self.ledger.clear()
         self._monitor.clear()
         for account in self._accounts.all:

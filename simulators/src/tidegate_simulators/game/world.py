@@ -42,7 +42,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     changed_ms: int
     """When it became so, in ms since 1970; 0: it has always been."""
     lots: Lots
-    """For whatever never changes about it."""
+    """Random values for what never changes."""
 
 
 class World:
@@ -86,7 +86,7 @@ class World:
         return State(subject, version, changed_ms, lots)
 
     def next_change(self, subject: int, after_ms: int) -> int | None:
-        """When the character changes by itself for the first time after a moment; None: it never does."""
+        """The first generated change of the character after a given time; None: it never changes."""
         require_not_negative("after_ms", after_ms)
         cell_ms = self._cell_ms(self._words(_SUBJECT, subject, 0))
         if not cell_ms:
@@ -99,7 +99,7 @@ class World:
             cell, within = cell + 1, -1
 
     def change(self, subject: int, at_ms: int) -> None:
-        """Change a character by hand, from a moment on that is not before its last such change."""
+        """Change a character on request, from a time on that is not before its last such change."""
         if not self.exists(subject):
             raise NotFound("character", subject)
         require_at_most("changes by hand", self._changes_by_hand + 1, _MOST_CHANGES_BY_HAND)
@@ -114,7 +114,7 @@ class World:
         return State(subject, version, 0, self._words(_SUBJECT, subject, 0))
 
     def content(self, subject: int, version: int) -> Lots:
-        """Lots for whatever changes with the version of a character."""
+        """Random values for what changes with the version of a character."""
         return self._words(_CONTENT, subject, version)
 
     def _drawn(self, subject: int, cell_ms: int, at_ms: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The door behind the stage, `/_sim/`: look, change, spoil. No limits apply here, and nothing here is counted."""
+"""The admin API, `/_sim/`: read, change, inject faults. No limits apply here, and calls are not counted."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ Query = Mapping[str, str]
 
 
 class Admin:
-    """Answers with JSON; nonsense is refused with 400 and the reason."""
+    """Answers with JSON; invalid requests are refused with 400 and the reason."""
 
     def __init__(self, simulator: "GithubSimulator") -> None:
         self._simulator = simulator
@@ -69,7 +69,7 @@ class Admin:
         }
 
     async def handle(self, request: web.BaseRequest, path: str, query: Query) -> web.Response:
-        """Do what is asked."""
+        """Execute a request."""
         body = await request.read() if request.can_read_body else b""
         name = path.removeprefix("/_sim/")
         try:
@@ -165,7 +165,7 @@ class Admin:
         return {"sent": self._simulator.webhooks.redeliver(wanted.delivery)}
 
     def _clear(self, _query: Query, _body: bytes) -> Any:
-        """Count from zero; windows and pauses go on."""
+        """Reset the counts; windows and pauses are kept."""
         self._simulator.ledger.clear()
         return {"cleared": True}
 

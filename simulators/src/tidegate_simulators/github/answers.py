@@ -98,7 +98,7 @@ class AnswerCache:
         return found
 
     def put(self, key: Hashable, answer: Answer) -> None:
-        """Keep it, and let go what was not used for longest."""
+        """Store it, and drop the least recently used one."""
         self._kept[key] = answer
         self._weight += answer.weight
         while self._weight > self._most and len(self._kept) > 1:

@@ -1,4 +1,4 @@
-"""From a call that was let in to its answer; what was answered before is kept while nothing changes."""
+"""Answers admitted calls; answers are cached while nothing changes."""
 
 from collections.abc import Hashable
 
@@ -89,7 +89,7 @@ class Api:
             self.mutated += 1
 
     def _rate_limit(self, call: Call) -> Answer:
-        """What is left of everything, for nothing."""
+        """The remaining quota of every bucket; costs nothing."""
         resources = {
             bucket: {
                 name: int(value)

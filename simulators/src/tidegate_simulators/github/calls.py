@@ -31,7 +31,7 @@ class Caller:
 
     owner: Owner
     token_name: str
-    """Tells tokens of one owner apart in the report; not the token."""
+    """Distinguishes tokens of one owner in the report; not the token."""
     mark: bytes = b""
     """What ETags are made with; each token has its own."""
     scopes: frozenset[str] | None = frozenset({"read:org", "read:user", "repo"})

@@ -1,4 +1,4 @@
-"""What was said under issues and pull requests: comments, review comments and reviews have the same shape."""
+"""Comments, review comments and reviews of issues and pull requests; all have the same structure."""
 
 from array import array
 from collections.abc import Sequence

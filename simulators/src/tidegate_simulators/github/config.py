@@ -28,7 +28,7 @@ class Sizes(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What there is to collect."""
+    """The shape of the generated world."""
 
     seed: int = 1
     users: int = 25
@@ -43,7 +43,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     events: int | None = None
     """How many events each user had in the last five weeks; None: it varies, none to 400."""
     extras: int = 3
-    """How many releases, tags, branches and the like every repository has."""
+    """The number of releases, tags, branches and similar items of every repository."""
     discussions: int = 0
     """How many discussions every repository has; 0: they are disabled everywhere."""
     quirks: bool = True

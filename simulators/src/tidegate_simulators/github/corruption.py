@@ -1,7 +1,7 @@
-"""Answers with status 200 that are not what they should be: bad items in a list, HTML, no body, another user's profile.
+"""Invalid answers with status 200: bad items in a list, HTML, no body, another user's profile.
 
-Which item of a page is spoilt depends on its id alone. So a page that is asked for again has the same bad item, as with
-the real GitHub, and an unchanged page keeps its ETag.
+Which item of a page is corrupted depends on its id alone. So a page that is requested again has the same bad item, as
+with the real GitHub, and an unchanged page keeps its ETag.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ Item = dict[str, Any]
 
 
 class AnswerCorrupter:
-    """Spoils answers, and remembers which items it did not show."""
+    """Corrupts answers, and records the items that it hid."""
 
     def __init__(self, world: World) -> None:
         self._world = world

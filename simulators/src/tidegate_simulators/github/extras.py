@@ -99,7 +99,7 @@ class Extras:
             self._report(found, name, entry, "deleted")
 
     def _report(self, found: Repository, name: str, entry: Entry, action: str, before: Json | None = None) -> None:
-        """What the webhooks of GitHub tell of a change, where they do."""
+        """The payload of the webhook for a change, if GitHub sends one."""
         event = _EVENTS.get(name)
         if event is None:
             return

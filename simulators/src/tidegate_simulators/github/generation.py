@@ -1,4 +1,4 @@
-"""What the world is made of: accounts and repositories as functions of the seed."""
+"""Generates the world: accounts and repositories as functions of the seed."""
 
 from tidegate_simulators.draws import draw, fraction, pick
 from tidegate_simulators.github.config import Sizes, WorldShape

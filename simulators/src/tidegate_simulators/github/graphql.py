@@ -65,7 +65,7 @@ class GraphQL:
         if problems:
             return ok({"errors": problems})
         if price.nodes > self._nodes_in_time:
-            # Time that was used in vain is charged for: points for the query, and as many again.
+            # A query that timed out is charged twice its points.
             late = error(502, TIMED_OUT)
             late.cost = 2 * price.points
             late.computing_s = price.nodes / _NODES_PER_SECOND

@@ -1,4 +1,4 @@
-"""What is inside a repository as JSON: issues, pull requests, comments, reviews, commits.
+"""The items of a repository as JSON: issues, pull requests, comments, reviews, commits.
 
 The ids of one kind are unique; an issue and a pull request may well share one: each kind counts for itself.
 """
@@ -48,7 +48,7 @@ def comment_id(repository: Repository, ordinal: int) -> int:
 
 
 class Items:
-    """Renders what is in the repositories of a world."""
+    """Renders the items of the repositories of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -149,7 +149,7 @@ class Items:
         }
 
     def whole_pull(self, repository: Repository, number: int) -> Json:
-        """A pull request alone: with the counts that lists do not tell."""
+        """A pull request alone: with the counts that lists do not have."""
         bits, is_merged = draw(repository.key, number, 56), repository.threads.kinds[number] == Kind.MERGED_PULL
         return self.pull(repository, number) | {
             "merged": is_merged,

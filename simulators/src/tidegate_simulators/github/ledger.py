@@ -1,4 +1,4 @@
-"""What happened: every call, every limit that was broken, every fault and what it cost."""
+"""Records every call, every broken limit, every fault and its cost."""
 
 from collections import Counter, defaultdict
 from enum import StrEnum
@@ -85,9 +85,9 @@ class Report(msgspec.Struct, frozen=True):
     faults: dict[str, int]
     """Injected faults, by kind."""
     retries_after_faults: int
-    """Calls that asked again for what an injected fault had spoilt."""
+    """Calls that repeated a request after an injected fault."""
     mutations: int
-    """Changes that the world made by itself while it was read."""
+    """Changes that the world made automatically while it was read."""
     polled_early: int
     """Timelines asked for again before `x-poll-interval` was over."""
     peak_at_once: dict[str, int]
@@ -148,7 +148,7 @@ class Ledger:
         )
 
     def injected(self, kind: FaultKind, call: Call) -> None:
-        """A fault took the place of an answer, or spoilt one."""
+        """Record a fault that replaced or corrupted an answer."""
         self.faults[kind.value] += 1
         if len(self._corrupted) < _MOST_REMEMBERED_FAULTS:
             self._corrupted[call.url] = None

@@ -316,7 +316,7 @@ class Mutations:
         self._set(repo, None, standing=Standing.BLOCKED)
 
     def require_sign_on(self, login: str) -> None:
-        """An organization lets in only tokens that were authorized for its single sign-on."""
+        """An organization accepts only tokens that were authorized for its single sign-on."""
         self._world.require_account(login).requires_sign_on = True
 
     def recreate(self, repo: str) -> None:

@@ -22,7 +22,7 @@ Key = tuple[int, int]
 
 
 def positive(query: Query, name: str, default: int) -> int:
-    """A number from the query; nonsense counts as not given."""
+    """A number from the query; invalid values are ignored."""
     text = query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else default
 

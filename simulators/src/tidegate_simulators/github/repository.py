@@ -64,7 +64,7 @@ class Repository:
     touched: int = 0
     """When something that is said about it last changed."""
     version: int = 0
-    """Grows with every change; what was rendered of an older version is void."""
+    """Grows with every change; renderings of an older version are void."""
     _views: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
     @property

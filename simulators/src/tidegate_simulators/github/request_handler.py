@@ -33,7 +33,7 @@ _OF_A_BODY = (FaultKind.TRUNCATED, FaultKind.SLOW, FaultKind.INVALID)
 
 @dataclass(slots=True)
 class Reply:
-    """What is to be sent, and in which bad way."""
+    """The answer to send, with its fault."""
 
     answer: Answer
     headers: dict[str, str]
@@ -62,7 +62,7 @@ class GithubRequestHandler:
         self._polled: dict[tuple[str, str], float] = {}
 
     def receive(self, call: Call, bad_credentials: str | None = None) -> Reply:
-        """Decide on the answer, and book it."""
+        """Decide on the answer, and record it."""
         self._ledger.arrived(call, self._secondary.of(call).at_once)
         if "User-Agent" not in call.headers:
             self._ledger.answered(403)
@@ -133,7 +133,7 @@ class GithubRequestHandler:
         return answer, fault if fault in _OF_A_BODY else None
 
     def _broken(self, call: Call, answer: Answer, fault: FaultKind) -> Reply:
-        """No answer, but the call counts. Nothing tells that it did: such answers have no limit headers."""
+        """No answer, but the call counts: such answers have no limit headers."""
         self._ledger.injected(fault, call)
         status = INSTEAD_OF_AN_ANSWER[fault]
         self._ledger.answered(status or fault.value)
@@ -195,7 +195,7 @@ class GithubRequestHandler:
         self._polled[key] = call.at
 
     def _delay(self, answer: Answer) -> float:
-        """How long the answer takes: the way, and what was computed for it."""
+        """The duration of the answer: latency and computing time."""
         self._answers += 1
         latency_s, jitter = self._behaviour.latency_ms / 1000, self._behaviour.jitter
         on_the_way = latency_s * (1 + jitter * (2 * fraction(draw(self._answers, 122)) - 1)) if latency_s else 0

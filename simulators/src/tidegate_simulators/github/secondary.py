@@ -73,7 +73,7 @@ class Standing:
 
 
 class SecondaryLimits:
-    """Admits a call or says what it broke; a broken limit begins a pause for its owner."""
+    """Admits a call or returns the broken limit, which begins a pause for its owner."""
 
     def __init__(self, limits: LimitSettings, ledger: Ledger) -> None:
         self._limits, self._ledger = limits, ledger
@@ -86,7 +86,7 @@ class SecondaryLimits:
         return self._standings[call.caller.owner.key]
 
     def refusal(self, call: Call) -> Answer | None:
-        """None if the call may go on."""
+        """None if the call is admitted."""
         standing = self.of(call)
         if call.at < standing.pause_ends:
             return self._during_pause(call, standing)

@@ -1,4 +1,4 @@
-"""What a collected copy must be equal to, and what it would have cost a perfect collector."""
+"""The expected content of a collected copy, and the calls of a perfect collector."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -86,7 +86,7 @@ class Webhooks:
         self._sender = asyncio.create_task(self._run(), name="send webhooks")
 
     async def stop(self) -> None:
-        """Stop sending; what was not sent is lost."""
+        """Stop sending; unsent deliveries are lost."""
         for task in (self._sender, *self._sending):
             if task is not None:
                 task.cancel()
@@ -94,7 +94,7 @@ class Webhooks:
         self._sender = None
 
     def register(self, url: str, secret: str, events: Sequence[str] | None = None) -> Hook:
-        """A hook for some events, or for all; it is told of itself by a ping."""
+        """A hook for some events, or for all; it receives a ping when it is created."""
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument("url", url, "must be an address of HTTP")
         if len(secret) < _SHORTEST_SECRET:

@@ -86,7 +86,7 @@ class Windows:
             if allowance.used and len(self._closed) < _MOST_CLOSED:
                 self._closed.append(allowance.use(call.at))
             allowance.opened, allowance.used = call.at, 0
-            # The header tells whole seconds; a window that ended before the second it names would be a lie.
+            # The header has whole seconds; the window must not end before the second that it names.
             allowance.ends = math.ceil(call.at + allowance.length_s)
         if cost:
             allowance.used += cost

@@ -144,7 +144,7 @@ class Admin(AdminEndpoints):
         return {"pardoned": True}
 
     def _clear(self, _query: Query, _body: bytes) -> Any:
-        """Count from zero; the windows of the limits, strikes, bans and pauses go on."""
+        """Reset the counts; windows of limits, strikes, bans and pauses are kept."""
         self._simulator.clear()
         return {"cleared": True}
 

@@ -39,7 +39,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     step_s: int = 3_600
     """How far a step moves that calendar on."""
     steps_every_s: float | None = None
-    """How often a step comes by itself, by the machine's clock; None: only when asked for."""
+    """Interval of automatic steps, by the machine's clock; None: only on request."""
 
     def __post_init__(self) -> None:
         require_whole("seed", self.seed, least=0, most=(1 << 63) - 1)
@@ -128,7 +128,7 @@ class Politeness(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     robots_required: bool = True
     """Whether robots.txt must be read before anything else."""
     robots_max_age_s: float = 86_400
-    """How long a crawler may go by what it has read."""
+    """How long a crawler may use the robots.txt that it has read."""
 
     def __post_init__(self) -> None:
         require_not_negative("delay_s", self.delay_s)

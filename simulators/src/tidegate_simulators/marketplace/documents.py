@@ -1,4 +1,4 @@
-"""What is told of a product: three documents, each a function of the seed and of the steps of their last changes."""
+"""The documents of a product: three, each a function of the seed and of the steps of their last changes."""
 
 from typing import Any
 

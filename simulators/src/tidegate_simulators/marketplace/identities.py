@@ -37,7 +37,7 @@ class Caller:
         self.name, self.is_known, self.rates = name, is_known, rates
         self.under_way = 0
         self.pauses = [Pauses() for _ in rates]
-        """What it alone was asked for, by host."""
+        """The pauses of this identity alone, by host."""
         self.clear()
 
     def clear(self) -> None:

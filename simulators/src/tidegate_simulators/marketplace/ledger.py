@@ -18,7 +18,7 @@ class Rule(StrEnum):
     PAUSE = "pause_ignored"  # although a Retry-After was in force
     DISALLOWED = "disallowed"  # a path that robots.txt forbids
     ROBOTS = "robots_unread"  # before robots.txt was read, or so long after that it had to be read again
-    BANNED = "banned"  # although a 403 had told how long the ban lasts
+    BANNED = "banned"  # although a 403 had named the end of the ban
     AT_ONCE = "identity_at_once"  # while another call of the same identity was under way, on any host
     MISMATCHED = "identity_mixed"  # the cookie of one identity with the User-Agent or language of another
 
@@ -37,7 +37,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What one host saw. Every call counts: pages, robots.txt, what redirects lead to, what was refused."""
+    """The calls of one host. Every call counts: pages, robots.txt, targets of redirects, refused calls."""
 
     host: int
     url: str
@@ -45,7 +45,7 @@ class HostReport(msgspec.Struct, frozen=True):
     smallest_gap_ms: float | None
     """Between the arrivals of two calls, at most, where the event loop stalled; None: there were not two."""
     least_gap_ms: float
-    """What there has to be now: the setting or Crawl-delay, whichever is longer."""
+    """The required delay: the setting or Crawl-delay, whichever is longer."""
     violations: dict[str, int]
     by_banned: int
     """Calls under a ban, also of identities that could not know of it."""

@@ -1,4 +1,4 @@
-"""The proof of politeness at one host: when each call came, and which rules it broke, by the simulator's own clock."""
+"""Records the calls at one host: when each arrived, and which rules it broke, by the simulator's own clock."""
 
 from array import array
 from collections import Counter
@@ -15,10 +15,10 @@ _US = 1_000_000
 
 
 class PolitenessRecord:
-    """Of one host. Times are in µs since the start, and never go back.
+    """The record of one host. Times are in µs since the start, and never decrease.
 
-    A crawler is held to the robots.txt that it last read here, not to one that came later; as long as it has read
-    none, to the present one.
+    A crawler is judged by the robots.txt that it last read here, not by a later one; before it has read
+    one, by the current one.
     """
 
     def __init__(self, host: int, ledger: Ledger, rate: Rate, politeness: Politeness, arrivals_kept: int) -> None:
@@ -34,7 +34,7 @@ class PolitenessRecord:
         self.clear()
 
     def clear(self) -> None:
-        """Count from zero; what a crawler was told stays told."""
+        """Reset the counts; announcements to crawlers are kept."""
         self._calls = self._by_banned = self._most_at_once = self._robots_read = self._pauses_announced = 0
         self._smallest_us: int | None = None
         self.violations = Counter[str]()
@@ -61,7 +61,7 @@ class PolitenessRecord:
             self.arrivals.append(at_us)
         binding = self._read or robots
         broken = self._judge_time(caller, binding.delay_us(agent), at_us, delay_us)
-        is_robots = target.partition(b"?")[0] == PATH  # also where a redirect of ours leads
+        is_robots = target.partition(b"?")[0] == PATH  # also the target of a redirect
         if not is_robots and self.politeness.robots_required and not self._has_read(at_us):
             broken.append((Rule.ROBOTS, None))
         if not binding.allows(agent, target):
@@ -88,7 +88,7 @@ class PolitenessRecord:
             self._read, self._read_us = robots, at_us
 
     def announce_pause(self, caller: Caller, from_us: int, wait_s: int, scope: PauseScope) -> None:
-        """An answer that goes out at a moment asks to wait."""
+        """An answer sent at this time asks the caller to wait."""
         self._pauses_announced += 1
         binds_all = scope is PauseScope.HOST or self.politeness.pauses_bind is PauseScope.HOST
         pauses = self._pauses if binds_all else caller.pauses[self.host]
@@ -148,7 +148,7 @@ class PolitenessRecord:
         return self._read is not None and at_us - self._read_us <= self.politeness.robots_max_age_s * _US
 
     def _knows_of_ban(self, caller: Caller, at_us: int, delay_us: int) -> bool:
-        """Whether a ban is in force that has been told together with its end."""
+        """Whether a ban is in force that was announced with its end."""
         banned = [rate for rate in (self._rate, caller.rates[self.host]) if rate.banned_for(at_us)]
         self._by_banned += bool(banned)
         since_us = at_us - delay_us - round(self.politeness.leeway_ms * 1_000)

@@ -52,7 +52,7 @@ class MarketplaceRequestHandler:
         self._callers, self._faults, self._ledger = callers, faults, ledger
 
     def receive(self, site: Site, request: Request, at_us: int, delay_us: int = 0) -> Reply:
-        """Decide on the answer, and book the call."""
+        """Decide on the answer, and record the call."""
         caller, is_whole = self._callers.find(request.headers)
         agent = request.headers.get(b"user-agent", b"")
         path = unquote_to_bytes(request.path) if b"%" in request.path else request.path

@@ -1,4 +1,4 @@
-"""robots.txt as the host means it: what it says, and what that forbids, by the rules of RFC 9309."""
+"""The robots.txt of a host, and what it forbids by the rules of RFC 9309."""
 
 import re
 from functools import lru_cache

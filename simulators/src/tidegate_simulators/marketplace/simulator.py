@@ -147,7 +147,7 @@ class MarketplaceSimulator:
         return self.ledger.report(hosts, identities, self.world.step, self._monitor.report())
 
     def clear(self) -> None:
-        """Count from zero; the windows of the limits, strikes, bans and pauses go on."""
+        """Reset the counts; windows of limits, strikes, bans and pauses are kept."""
         self.ledger.clear()
         self._monitor.clear()
         for site in self._sites:

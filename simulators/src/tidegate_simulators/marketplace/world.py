@@ -1,4 +1,4 @@
-"""What is for sale at this step. The same seed and the same steps make the same world, down to the byte.
+"""The products at this step. The same seed and steps produce the same world, byte for byte.
 
 Of a product only the steps are kept in which its parts last changed; what it is follows from the seed and these.
 """
@@ -42,7 +42,7 @@ class Product(NamedTuple):
     settled: int
     """When the shop's figures changed."""
     lot: int
-    """64 bits for whatever never changes about it."""
+    """64 random bits for what never changes."""
 
     @property
     def shop_id(self) -> int:
