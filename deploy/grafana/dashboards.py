@@ -192,7 +192,7 @@ def snapshots() -> Json:
     return dashboard("snapshots", "Use of the limit, waiting refreshes, durations and failures.", rows)
 
 
-def crowd() -> Json:
+def visitors() -> Json:
     """Rooms, rankings, campaigns."""
     back, at_work = 'outcome="rolled_back",', "max by (deployment) (campaigns_active{@})"
     hands = [
@@ -221,7 +221,7 @@ def crowd() -> Json:
         level("Dead letters of campaigns", "campaign_dead_letters", alerts=["TidegateCampaignDeadLetters"]),
     ]
     rows = [Row("Waiting rooms", rooms), Row("Rankings", rankings), Row("Campaigns", campaigns)]
-    return dashboard("crowd", "Waiting and admitted visitors, rankings, and issued entries of campaigns.", rows)
+    return dashboard("visitors", "Waiting and admitted visitors, rankings, and issued entries of campaigns.", rows)
 
 
 def crawl() -> Json:
@@ -296,7 +296,7 @@ def runtime() -> Json:
 
 def all_dashboards() -> dict[str, str]:
     """The text of every file, by its name."""
-    made = {make.__name__: make() for make in (overview, collection, snapshots, crowd, crawl, runtime)}
+    made = {make.__name__: make() for make in (overview, collection, snapshots, visitors, crawl, runtime)}
     return {f"{name}.json": json.dumps(each, indent=2) + "\n" for name, each in made.items()}
 
 

@@ -17,7 +17,7 @@ from tests.deploy.rules import ROOT, RUNBOOKS, alerts, read_yaml, recorded, rule
 
 GRAFANA = ROOT / "deploy" / "grafana"
 FILES = sorted(GRAFANA.glob("*.json"))
-NAMES = ["collection", "crawl", "crowd", "overview", "runtime", "snapshots"]
+NAMES = ["collection", "crawl", "overview", "runtime", "snapshots", "visitors"]
 UNITS = {"short", "s", "percentunit", "ops", "reqps", "bytes"}
 KINDS = {"row", "stat", "timeseries", "state-timeline", "table"}
 OPTIONS = {
