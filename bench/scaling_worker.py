@@ -60,8 +60,8 @@ def collector_of(parts: Context, source: NoNetwork) -> Collector:
         parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
     )
 
-    async def enrol() -> None:
-        await parts.gate.enrol(f"token-{source.name}", pool=source.name, limits=LIMITS)
+    async def register() -> None:
+        await parts.gate.register(f"token-{source.name}", pool=source.name, limits=LIMITS)
 
     async def report_end(run: Run) -> None:
         if (run.succeeded_jobs, run.total_jobs) != (source.total, source.total):
@@ -69,7 +69,7 @@ def collector_of(parts: Context, source: NoNetwork) -> Collector:
         print(source.name, flush=True)
 
     return Collector(
-        dependencies, [source], caller=source, secrets=source, enrol_credentials=enrol, finalizers=[report_end]
+        dependencies, [source], caller=source, secrets=source, register_credentials=register, finalizers=[report_end]
     )
 
 
@@ -77,7 +77,10 @@ def _member(context: Context, source: NoNetwork) -> Supervisor:
     parts = cell_context(context, source.name)
     collector = collector_of(parts, source)
     return build_process(
-        parts, handlers=collector.handlers, services=collector.services, duties={"recovery": collector.duty}
+        parts,
+        handlers=collector.handlers,
+        services=collector.services,
+        leader_services={"recovery": collector.recovery_service},
     )
 
 

@@ -31,7 +31,7 @@ from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 READERS, SERVERS = 10_000, 4
 HERD = 1_000
-"""Of the readers so many wait; the others take what there is."""
+"""The number of readers that wait; the others take the current state."""
 HERD_ROUNDS = 10
 FEW, ROUNDS = 12, 30
 P99_MS = 15.0

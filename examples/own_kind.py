@@ -48,7 +48,7 @@ class Station(msgspec.Struct):
 
 
 class WeatherStation:
-    """The last measurement of a station. The office identifies stations by number, users by name: the name is the key."""
+    """The last measurement of a station. Stations have a number upstream; users know the name, which is the key."""
 
     name = "weather"
 

@@ -151,7 +151,7 @@ class Fleet:
             window=timedelta(milliseconds=limits.window_ms),
         )
         for credential, pool in self._pool_of.items():
-            await self._gate.enrol(credential, pool=pool, limits=bounds)
+            await self._gate.register(credential, pool=pool, limits=bounds)
         self._workers = [self._new_worker() for _ in range(plan.workers)]
         giant = plan.credentials * plan.jobs_per_credential // plan.pools - plan.small_runs * plan.small_jobs
         for n in range(plan.pools):

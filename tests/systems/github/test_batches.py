@@ -10,7 +10,7 @@ from tests.systems.github.answers import API, HELLO, answer, follow_up, message,
 from tests.systems.github.deployment import Deployment, deployed
 from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.systems.github import GithubSource, kinds
-from tidegate_simulators.github import FaultKind, Manners, Sizes
+from tidegate_simulators.github import Behaviour, FaultKind, Sizes
 from tidegate_simulators.github.extras import DISCUSSIONS
 from tidegate_simulators.github.items import Items
 from tidegate_simulators.github.repository import Repository
@@ -117,8 +117,8 @@ async def test_a_fault_loses_no_comment(tmp_path: Path, embedded_url: str, fault
 
 
 async def test_a_batch_that_times_out_is_split(tmp_path: Path, embedded_url: str):
-    slow = Manners(error_pause_s=0, graphql_nodes_in_time=700)
-    async with deployed(tmp_path, embedded_url, discussions=60, manners=slow, include=["discussion-comments"]) as it:
+    slow = Behaviour(error_pause_s=0, graphql_nodes_in_time=700)
+    async with deployed(tmp_path, embedded_url, discussions=60, behaviour=slow, include=["discussion-comments"]) as it:
         await points(it)
         assert await collected_comments(it) == comments(it)
 

@@ -49,7 +49,7 @@ BRIEF = timedelta(milliseconds=20)
 
 
 class Crawl:
-    """One process that crawls one marketplace, without manners: those have tests of their own."""
+    """One process that crawls one marketplace, without politeness, which has tests of its own."""
 
     def __init__(
         self, market: MarketplaceSimulator, valkey: Valkey, database: Database, client: UpstreamClient

@@ -1,4 +1,4 @@
-"""An installation that crawls a marketplace, as far as its manners go: hosts, identities, the gate, the caller."""
+"""An installation that crawls a marketplace, for tests of politeness: hosts, identities, the gate, the caller."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
