@@ -24,7 +24,7 @@ class AdminEndpoints:
         self._actions, self._on_one = actions, on_one
 
     def handle(self, request: Request, body: bytes) -> Reply:
-        """Execute a request."""
+        """Execute an admin request."""
         method = request.method.decode().replace("HEAD", "GET")
         query = dict(parse_qsl(request.query.decode("latin-1")))
         name, _, number = request.path.removeprefix(PREFIX).decode("latin-1").partition("/")

@@ -69,7 +69,7 @@ class Admin:
         }
 
     async def handle(self, request: web.BaseRequest, path: str, query: Query) -> web.Response:
-        """Execute a request."""
+        """Execute an admin request."""
         body = await request.read() if request.can_read_body else b""
         name = path.removeprefix("/_sim/")
         try:

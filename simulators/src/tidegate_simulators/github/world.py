@@ -163,7 +163,7 @@ class World:
         return self.accounts[(bits >> 8) % self.shape.users]
 
     def report(self, event: str, action: str | None, found: Repository, **parts: Any) -> None:
-        """Announce a change."""
+        """Announce a change to the hooks."""
         if self.on_change is not None:
             self.on_change(event, action, found, parts)
 

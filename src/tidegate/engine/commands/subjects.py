@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.wording import clock, number, whose
+from tidegate.cli.wording import clock, number, subject_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,7 +70,7 @@ def _table(found: list[CollectedSubject], now: datetime) -> Table:
         state = "never run" if last is None else str(last.status)
         failed = f", {number(last.failed_jobs)} failed" if last is not None and last.failed_jobs else ""
         table.add_row(
-            Text(whose(each.id, each.login)),
+            Text(subject_name(each.id, each.login)),
             *([each.source] if has_sources else []),
             "" if last is None else f"{last.id} of {clock(last.created_at, now)}",
             f"{state}{failed}",
