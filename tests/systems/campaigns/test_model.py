@@ -298,7 +298,7 @@ class WorkerHarness(RuleBasedStateMachine):
             group=GROUP,
             settled=[(message, made.verdict, entry.user, made.memory) for (message, entry), made in decisions],
             sold_out=applied.sold_out,
-            crowd=2,
+            backlog_limit=2,
             pause_ms=250,
             now_ms=self.clock.pinned_ms,
             **self.keys,

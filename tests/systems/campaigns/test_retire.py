@@ -56,7 +56,7 @@ class Consumers:
             group=GROUP,
             settled=[(each, verdict, user, memory) for each in ids],
             sold_out=-1,
-            crowd=3,
+            backlog_limit=3,
             pause_ms=250,
             now_ms=self.clock.pinned_ms,
             **self.harness.keys(),
