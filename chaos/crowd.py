@@ -1,10 +1,11 @@
 """A crowd, and kill -9: `python -m chaos.crowd [--people N] [--database ...] [--losses N] [--seed S] [--json]`.
 
-Everybody joins, is let in and goes, while the leader that lets people in is killed or frozen again and again, the
+All visitors join, are admitted and leave, while the admitting leader is killed or frozen again and again, the
 database is away at times, also in the very moment of a commit, and Valkey is killed and started again. With
-`--losses` it also loses everything: then everybody shows his pass, and has his old place again. At the end the room's
-log is read step by step, and its rows as a whole. Exit 0 when the room was never overfull, nobody was overtaken in the
-whole history, nobody was lost or let in twice, everybody has one token, and the room is empty by the work of the
+`--losses` it also loses all data: then all visitors present their passes, and have their old places again. At the end
+the room's
+log is read step by step, and its rows as a whole. The exit code is 0 if the capacity was never exceeded, no visitor
+was overtaken in the whole history, lost or admitted twice, each has one token, and the room is empty by the work of the
 leaders, also after a last blow.
 """
 

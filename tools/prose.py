@@ -4,8 +4,9 @@
     .venv/bin/python -m tools.prose --list pronouns docs    # every finding of a rule, with file and line
     .venv/bin/python -m tools.prose --update  # store today's counts; refuses to raise one
 
-Counts are stored per rule and package in prose_counts.json. For each rule and area (`src`, `docs`), the sum may fall
-but not rise. The sum decides and not the package, so that code can move from one package to another.
+Counts are stored per rule and package in prose_counts.json. For each rule and area (`src`, `docs`, `tests`), the sum
+may fall but not rise. The sum decides and not the package, so that code can move from one package to another. `tests` are
+all folders beside the package, such as benchmarks and examples; only rules for words apply to them.
 """
 
 import argparse
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 COUNTS = ROOT / "tools" / "prose_counts.json"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SOURCES = ("src", "simulators/src")
+BESIDE = ("tests", "bench", "chaos", "scenarios", "examples", "reference", "tools", "deploy")
 LONGEST_SUBJECT = 72
 SHORTEST_DOCSTRING = 4
 
@@ -32,6 +34,11 @@ WORD_RULES: Mapping[str, re.Pattern[str]] = {
     "pronouns": re.compile(r"\b(?:he|him|his|himself|she|her|hers|herself)\b", re.IGNORECASE),
     "nobody": re.compile(r"\b(?:nobody|somebody|anybody|everybody|whoever)\b", re.IGNORECASE),
     "who": re.compile(r"\b(?:who|whose|whom)\b", re.IGNORECASE),
+    "figurative": re.compile(
+        r"\b(?:anew|afresh|in vain|nonsense|how-maniest|came of (?:it|them)|became of|at (?:its|the) door|goes by"
+        r"|looks? after|looked after|troubles?|of our own|ours|ourselves|lets? (?:in|out)|(?:is|are|was|were) told)\b",
+        re.IGNORECASE,
+    ),
 }
 """Rules that are applied to prose: text of pages, docstrings, comments and messages."""
 
@@ -44,6 +51,8 @@ _TAG = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GENERATED = "docs/reference/"
 _FROZEN = "/migrations/versions/"
+_OWN = frozenset({ROOT / "tools" / "prose.py", ROOT / "tests" / "architecture" / "test_prose.py"})
+"""Files that name the words of the rules."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Finding:
 
     @property
     def area(self) -> str:
-        """`src` or `docs`; commits are neither."""
+        """`src`, `docs` or `tests`; commits are none of these."""
         return area_of(self.file)
 
     @property
@@ -83,6 +92,8 @@ def area_of(file: str) -> str:
     """The area whose counts a file belongs to. Pages made from the code count as code."""
     if file.startswith((*(f"{folder}/" for folder in SOURCES), _GENERATED)):
         return "src"
+    if file.startswith(tuple(f"{folder}/" for folder in BESIDE)):
+        return "tests"
     return "commits" if file == "commits" else "docs"
 
 
@@ -97,6 +108,8 @@ def files() -> Iterator[Path]:
             )
     yield from (page for page in sorted((ROOT / "docs").rglob("*.md")) if _GENERATED not in page.as_posix())
     yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    for folder in BESIDE:
+        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if path not in _OWN)
 
 
 def prose_of(path: Path, text: str) -> Iterator[Text]:
@@ -176,6 +189,8 @@ def findings_of(path: Path, text: str, pieces: list[Text], terms: Mapping[str, s
     for rule, pattern in WORD_RULES.items():
         for piece in pieces:
             yield from (Finding(rule, name, piece.line, piece.text.strip()) for _ in pattern.finditer(piece.text))
+    if area_of(name) == "tests":
+        return
     if path.suffix == ".py":
         yield from (Finding("brief-docstrings", name, each.line, each.text) for each in brief_docstrings(text))
     if _FROZEN in name or path == GLOSSARY or name == "CHANGELOG.md":

@@ -27,7 +27,7 @@ class Watched:
 
 
 class Visitors:
-    """People, each with a browser of his own in which there is nothing yet."""
+    """Users, each with a new browser profile."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser

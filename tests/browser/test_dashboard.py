@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, on the live demo: what an operator sees move, and what he does about it."""
+"""The dashboard in a real browser, on the live demo: what an operator sees change, and the actions for it."""
 
 import re
 from collections.abc import AsyncGenerator

@@ -81,7 +81,7 @@ async def test_a_wrong_key_is_refused_and_a_read_only_key_shows_no_actions(guard
 
     await page.set_viewport_size({"width": 1280, "height": 860})
     await sign_in(page, READ)
-    await expect(heading(page, "Runs")).to_be_visible()  # where he wanted to go
+    await expect(heading(page, "Runs")).to_be_visible()  # the requested page
     await expect(page.get_by_text("Role: read")).to_be_visible()
     begin = page.get_by_role("button", name="Start a run")
     await expect(begin).to_have_attribute("aria-disabled", "true")
@@ -113,7 +113,7 @@ async def test_an_operator_can_act_and_other_pages_cannot_act_with_the_session(g
     assert "authorization" not in (headers := await (await asked.value).all_headers())
     assert headers["x-tidegate-csrf"]
     cancel = "async path => (await fetch(path, {method: 'POST'})).status"
-    assert await page.evaluate(cancel, f"/v1/runs/{run}/cancel") == 403  # with his cookie, and without the proof
+    assert await page.evaluate(cancel, f"/v1/runs/{run}/cancel") == 403  # with the cookie, and without the CSRF token
     assert (await guarded.client.get(f"/v1/runs/{run}")).json["status"] == "planning"
     assert (await guarded.client.post(f"/v1/runs/{run}/cancel")).status == 200
 

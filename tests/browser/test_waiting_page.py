@@ -81,7 +81,7 @@ async def test_the_page_solves_the_puzzle_of_a_room_without_user_action(site: Ro
 @pytest.mark.smoke
 async def test_a_visitor_joins_sees_the_place_change_and_is_sent_to_the_entrance(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=5, capacity=1, entrance=ENTRANCE)
-    await site.keep_pace(room, every=timedelta(seconds=40), times=3)  # one is inside now, and one before him waits
+    await site.keep_pace(room, every=timedelta(seconds=40), times=3)  # one is inside now, and another one waits
     watched = Watched()
     page = await visitors.come(watched=watched)
 
@@ -218,7 +218,7 @@ async def test_a_page_without_events_falls_back_to_requests(site: RoomSite, visi
 
 
 async def test_hiding_the_page_sends_a_heartbeat_and_stores_the_newest_pass(site: RoomSite, visitors: Visitors):
-    """It may be the last that is heard of him: his place is kept from this moment on."""
+    """It may be the last sign of life: the place is kept from this time on."""
     room = await site.open(capacity=0)
     page = await visitors.come()
     await join(page, site)

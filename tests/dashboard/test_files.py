@@ -87,7 +87,7 @@ async def test_every_file_that_the_page_references_exists(deployment: Served):
 async def test_only_files_of_the_dashboard_are_served(path: str, deployment: Served):
     client, digest = deployment.client, await digest_in(deployment.client)
 
-    # As it stands: whoever wants what is not his does not clean up his addresses.
+    # Sent unchanged: an attacker does not normalize addresses.
     address = URL(f"{client.url}/assets/{digest}/{path}", encoded=True)
     async with client.session.get(address) as answer:
         assert (answer.status, answer.content_type) == (404, "application/problem+json")

@@ -117,7 +117,8 @@ async def test_workers_waiting_for_permits_are_woken_after_a_flush(site: Open, l
 async def test_a_flush_is_detected_immediately_and_not_at_the_next_heartbeat(
     site: Open, losable: LosableValkey, is_leader_alive: bool
 ):
-    """Whoever waits for jobs is told by the server that his group is gone. Signs of life are a minute apart here."""
+    """A process that waits for jobs learns from the server that its group is gone. Heartbeats are a minute apart
+    here."""
     rare = {"lease": 60, "renew_every": 50}
     async with site(repositories=3, membership=rare, limits=LIMITS | {"concurrency": 1}) as it:
         leader = await it.start()

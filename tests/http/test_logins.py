@@ -144,7 +144,7 @@ async def test_a_forwarded_address_is_used_only_behind_trusted_proxies():
 
     told = [(await attempt(unbelieved, forwarded=f"198.51.100.{n}")).status for n in range(4)]
     assert told == [401, 401, 401, 429]
-    # He may write what he likes before what our proxy saw.
+    # The client may write anything before the address that the proxy appends.
     told = [
         (await attempt(behind_one, client="10.0.0.1", forwarded=f"203.0.113.{n}, 198.51.100.1")).status
         for n in range(4)

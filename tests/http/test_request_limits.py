@@ -133,7 +133,7 @@ async def hurry(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     ids=["nothing", "half a head", "half a body that nobody wants"],
 )
 async def test_a_client_that_sends_no_complete_request_is_disconnected(said: bytes, deployment: Served, hurry: None):
-    """Also if he says a little now and then."""
+    """Also if the client sends a little now and then."""
     del hurry
     address = urlsplit(deployment.client.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -153,7 +153,7 @@ async def test_a_caller_with_a_key_gets_its_role_and_needs_no_session():
 
 
 async def test_a_key_takes_precedence_over_a_session():
-    """A wrong one too: whoever sends a key does not mean the session that his browser happens to have."""
+    """A wrong one too: a request with a key does not use the session of the browser."""
     _, cookie = await log_in(OPERATE)
 
     assert (await ask(APP, "GET", "/v1/thing", cookie | bearer(OTHER))).status == 401

@@ -72,7 +72,7 @@ class Broker:
         )
 
     def settings_with_password(self, password: str) -> KafkaSettings:
-        """How somebody reaches it who has to prove who he is."""
+        """The address for clients with a password."""
         proof = {"security": "SASL_PLAINTEXT", "mechanism": "PLAIN", "user": USER, "password": SecretStr(password)}
         return self.settings().model_copy(update={"servers": f"127.0.0.1:{self._sasl_port}", **proof})
 

@@ -79,7 +79,7 @@ async def test_of_many_buyers_in_several_processes_one_gets_each_seat(
 async def after_the_death_of_one(
     how_far: str, folder: Path, valkey: Valkey, clock: ManualClock
 ) -> AsyncGenerator[tuple[TicketingHarness, int, str]]:
-    """Ada went so far, and then her process was killed; the shop, the evening, and her reservation."""
+    """A purchase up to a step at which its process was killed; the shop, the evening, and the reservation."""
     url = await migrated_file(folder / "shop.db")
     async with harness_at(url, valkey, clock, folder) as harness:
         sale = await harness.sale()

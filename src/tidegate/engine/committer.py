@@ -393,7 +393,7 @@ class Committer:
         groups: list[WriteGroup] = []
         for group in this.groups:
             left = [one for one in group.finished if id(one) not in late]
-            # Staged documents cannot be separated by result, so a group that lost one is staged anew.
+            # Staged documents cannot be separated by result, so a group that lost one is staged again.
             is_whole = len(left) == len(group.finished) or group.staged is None
             groups.append(WriteGroup(left, group.staged) if is_whole else await self._staging.stage(left))
         late_now = [one if counts else without_calls(one) for one in overtaken]

@@ -169,7 +169,7 @@ def _add(tx: Transaction, given: Sequence[tuple[Any, ...]], tries: int) -> Rows:
             return _ADDED.rows(tx, first=(before or 0) + 1, run_ids=[])
         case "postgresql":
             return _INSERTED.rows(tx, given=given, now=tx.now, tries=tries)
-        case "mysql":  # the runs are locked: their rows from the first new id on are ours
+        case "mysql":  # the runs are locked: their rows from the first new id on were inserted here
             inserted = _INSERT.run(tx, given=given, now=tx.now, tries=tries)
             runs = sorted({row[0] for row in given})
             return _ADDED.rows(tx, first=inserted.lastrowid, run_ids=runs) if inserted.rowcount else []

@@ -236,7 +236,7 @@ async def test_a_frequently_changing_run_is_read_at_a_limited_rate(deployment: S
 
 
 async def test_a_lost_notification_is_compensated_by_a_periodic_read(deployment: Served, reading: Reading):
-    """Whoever moved the run died before he could tell."""
+    """The process that changed the run died before it announced the change."""
     second_net = timedelta(milliseconds=300)
     feed = RunFeed(reading.read, deployment.collection.change_feed, ListenerLimit(1), longest_silence=second_net)
     async with feed.listen(reading.detail.id) as listener:

@@ -103,7 +103,7 @@ async def until_called(sim: GithubSimulator, token_name: str, times: int) -> Non
 
 
 async def the_busy_one(sim: GithubSimulator, operators: list[str]) -> str:
-    """Who makes the calls of a run: pages stay with the one who began, since what is unchanged is told to him alone."""
+    """Which token makes the calls of a run: pages stay with the first token, since its ETags are valid for it alone."""
     async with patience():
         while True:
             called = sim.report().by_token

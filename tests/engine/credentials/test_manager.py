@@ -391,7 +391,7 @@ async def test_gate_and_sql_agree_after_registration(small_harness: CredentialHa
     stays = await harness.book.add_token(harness.token(0))
     moved = await harness.book.add_token(harness.token(1))
     await harness.book.remove(moved.name)
-    await harness.gate.register(moved.allowance, pool=POOL)  # as if whoever removed it had died before he told the gate
+    await harness.gate.register(moved.allowance, pool=POOL)  # as if the removing process had died before that
     await harness.gate.dismiss(stays.allowance)
     back = await harness.book.add_token(harness.token(1), user_id="ada")
 

@@ -144,7 +144,7 @@ async def test_a_high_request_takes_over_a_low_lock_with_a_higher_version(coales
 
 
 async def test_only_confirmed_work_makes_older_work_obsolete(coalescer: Coalescer):
-    """Whoever cannot publish, or dies before he does, takes nothing from the one whose event is queued."""
+    """A requester that cannot publish, or dies before it does, does not affect the requester with the queued event."""
     low = await published(coalescer, "ada", LOW)
     await coalescer.confirm("ada", low)
     failed = (await coalescer.request("ada", HIGH)).version

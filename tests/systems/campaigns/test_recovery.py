@@ -21,7 +21,7 @@ LEASE = timedelta(seconds=10)
 
 @pytest.fixture
 async def quiet(tmp_path: Path, valkey: Valkey) -> AsyncGenerator[WorkerHarness]:
-    """On each kind of server, and nobody works by himself."""
+    """On each kind of server, without automatic workers."""
     async with worker_harness_at(await migrated_file(tmp_path / "works.db"), valkey, idle_timeout_seconds=30) as opened:
         yield opened
 

@@ -62,7 +62,7 @@ async def test_an_event_counts_once_in_its_day_its_week_and_its_month(db: Databa
 
 
 async def test_scores_are_returned_also_for_an_event_counted_before(lone: Database):
-    """Its transaction committed, and whoever made it died before he could put it on the server."""
+    """Its transaction was committed, and its process died before it wrote the score to the server."""
     told = (await tally(lone, count("a", "1"))).standings
 
     assert (await tally(lone, count("a", "1"))).standings == told

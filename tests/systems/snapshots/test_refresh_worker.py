@@ -260,7 +260,7 @@ async def test_a_replayed_dead_letter_is_processed_under_a_new_version(deploymen
 
 
 async def test_a_dead_letter_stays_while_another_worker_has_the_lock(deployment: Deployment):
-    """He may be dead; then the letter is all that is left."""
+    """The worker may be dead; then the dead letter is all that is left."""
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
         await deployment.snapshots.requests.publish(refresh_request(7))

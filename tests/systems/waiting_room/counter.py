@@ -52,7 +52,7 @@ async def put(client: Client, path: str, body: Any) -> Reply:
 
 
 async def bring(client: Client, user: str, room: str = "sale") -> dict[str, Any]:
-    """The shop brings a user; his place, with his pass."""
+    """The shop adds a user; returns the place, with the pass."""
     reply = await client.post(f"/v1/rooms/{room}/entries", {"user": user})
     assert reply.status == 200, reply
     return reply.json

@@ -190,7 +190,7 @@ async def test_an_admission_started_before_a_restoration_of_the_room_is_void(har
 
 
 async def test_a_server_behind_sql_admits_no_visitor_and_is_updated(harness: RoomHarness):
-    """Somebody changed the room in SQL, and died before he could tell the server."""
+    """A process changed the room in SQL, and died before it updated the server."""
     room = await harness.open(capacity=5)
     await add_visitors(room, *USERS)
     await harness.worker.fire()

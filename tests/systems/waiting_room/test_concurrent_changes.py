@@ -1,4 +1,5 @@
-"""Two things at once: one leaves while he is let in, a room is installed while people come, a server forgets."""
+"""Concurrent changes: a visitor leaves while being admitted, a room is installed while visitors join, a server loses
+data."""
 
 import asyncio
 from datetime import timedelta
@@ -35,7 +36,7 @@ async def _bring_back(harness: RoomHarness, state: dict[str, bytes | None]) -> N
 
 
 async def test_a_visitor_who_joins_a_line_held_back_by_the_rate_wakes_the_leader(harness: RoomHarness):
-    """The line was empty when he looked last, so nobody knows yet when to come back."""
+    """The line was empty at the last check, so the time of the next one is not known yet."""
     room = await harness.open(capacity=10, admit_per_second=1)
     await add_visitors(room, "ada")
     await harness.run_worker()
@@ -64,7 +65,8 @@ async def test_the_rate_continues_when_the_clock_of_the_server_is_set_back(harne
 
 @pytest.mark.every_server
 async def test_a_visitor_who_leaves_while_the_pass_is_written_is_not_in_line_again(harness_on_each_server: RoomHarness):
-    """He is taken out of the line, leaves in SQL, the admission finds his row, and only then he tells the server."""
+    """A visitor is taken out of the line, leaves in SQL, the admission finds the row, and only then the server is
+    updated."""
     room = await harness_on_each_server.open(capacity=2)
     await add_visitors(room, "ada", "bob")
     taken = await room.admitter.take()
@@ -80,7 +82,7 @@ async def test_a_visitor_who_leaves_while_the_pass_is_written_is_not_in_line_aga
 
 
 async def test_a_visitor_whose_leaving_did_not_reach_the_server_is_not_restored(harness: RoomHarness):
-    """Whoever left for him died in between: at the deadline the row says that he is gone."""
+    """The process that recorded the departure died in between: at the deadline the row says that the visitor left."""
     room = await harness.open(capacity=1)
     await add_visitors(room, "ada", "bob")
     taken = await room.admitter.take()
@@ -115,7 +117,7 @@ async def test_named_users_are_admitted_also_while_the_room_is_restored(
 
 
 async def test_the_leader_learns_of_an_unfinished_invitation(harness: RoomHarness, monkeypatch: pytest.MonkeyPatch):
-    """He sleeps, and nothing else would wake him: nobody would settle it."""
+    """The worker sleeps, and nothing else would wake it: the admission would not be settled."""
     room = await harness.open(capacity=1)
     await harness.valkey.execute("DEL", room.line.keys["wake"])
 
@@ -146,7 +148,7 @@ async def test_concurrent_restorations_restore_the_room_once(harness: RoomHarnes
 
 
 async def test_a_visitor_who_left_during_the_lost_writes_has_no_session(harness: RoomHarness):
-    """Else his place were taken for nobody, and he could neither buy nor join, until the session's end."""
+    """Otherwise the place would stay occupied, and the visitor could neither buy nor join until the session's end."""
     room = await harness.open(capacity=2)
     passes = await add_visitors(room, *USERS[:4])
     await harness.run_worker()
@@ -249,9 +251,9 @@ async def test_a_visitor_whose_arrival_was_lost_shares_its_place_with_no_other(h
 async def test_a_place_is_not_restored_for_a_visitor_who_came_and_went_since_sql_was_read(
     harness: RoomHarness, monkeypatch: pytest.MonkeyPatch, parts: int
 ):
-    """The server forgot her and her admission, which is written when she has been asked about, and is over soon.
+    """The server lost the visitor and the admission, whose row is written after the query and ends soon.
 
-    The server has heard of it before she is given her place, in the one of two parts in which it is told, or in both.
+    The server learns of it before the place is given, in one of the two parts of the installation, or in both.
     """
     room = await harness.open(capacity=2)
     state = await _dump(harness, room.line.keys)

@@ -101,7 +101,7 @@ async def test_no_number_is_given_without_a_reservation_in_sql(harness: RoomHarn
 
 
 async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(harness: RoomHarness):
-    """Neither after a loss nor at any other time; who was rolled back has not used his."""
+    """Neither after a loss nor at any other time; a visitor that was rolled back has not used the place."""
     room = await harness.open(capacity=1)
     ada, bob, _ = await add_visitors(room, "ada", "bob", "cem")
     await harness.run_worker()
@@ -273,7 +273,8 @@ async def test_a_commit_with_unknown_outcome_is_settled_by_the_state_in_sql(
 
 
 async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(harness: RoomHarness):
-    """Whoever was inside at the look may be gone by then, and counts until it is found out: his place is not free."""
+    """A visitor that was inside at the read may have left by then, and counts until that is known: the place is not
+    free."""
     room = await harness.open(capacity=2)
     await add_visitors(room, *USERS)
     await harness.run_worker()

@@ -152,7 +152,7 @@ async def test_a_future_start_can_be_moved(harness: RoomHarness):
 
 
 async def test_a_pass_hides_the_lot_before_the_start_and_restores_the_place(harness: RoomHarness):
-    """Whoever knew his lot would leave, and come again, until it is a good one."""
+    """A visitor that knew the lot would leave and join again until it is a good one."""
     room = await before_the_opening(harness)
     answers = [await room.join(user) for user in EARLY]
     places = [each.standing.place for each in answers if isinstance(each.standing, InLine)]
@@ -169,7 +169,7 @@ async def test_a_pass_hides_the_lot_before_the_start_and_restores_the_place(harn
 
 
 async def test_a_visitor_who_leaves_and_joins_again_before_the_start_gets_no_second_lot(on_any_server: RoomHarness):
-    """Else he would hold a pass for each, and take the best place when the seed is known."""
+    """Otherwise a visitor would hold a pass for each, and take the best place when the seed is known."""
     harness = on_any_server
     room = await before_the_opening(harness)
     await add_visitors(room, *EARLY)

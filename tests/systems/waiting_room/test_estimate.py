@@ -76,7 +76,7 @@ def test_the_estimate_is_an_interval_and_grows_with_the_number_ahead(ahead: int,
 
 
 def test_when_visitors_only_leave_the_line_there_is_no_estimate():
-    """Those who gave up may all have been behind him."""
+    """The visitors that left may all have been behind."""
     assert estimate_wait([LineMove(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
 
 

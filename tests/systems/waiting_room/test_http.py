@@ -370,7 +370,7 @@ async def test_a_start_postponed_by_another_process_keeps_the_seed_secret(client
 
 
 async def test_a_start_unknown_to_the_server_keeps_the_seed_secret(client: Client, harness: RoomHarness):
-    """It draws by the start that it knows; whoever brought it forward died before he told."""
+    """It draws by the start that it knows; the process that changed the start died before it updated the server."""
     start = harness.clock.now() + timedelta(minutes=2)
     made = (await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})).json
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})

@@ -131,7 +131,7 @@ class RoomMachine(RuleBasedStateMachine):
             self.plain.leave(user)
 
     def _good(self, user: str) -> str | None:
-        """A pass of his that is still taken."""
+        """A pass of the visitor that is still accepted."""
         token = self.passes.get(user)
         if token is not None:
             try:

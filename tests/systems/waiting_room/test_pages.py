@@ -510,9 +510,9 @@ async def test_during_a_server_outage_the_page_says_that_places_are_kept(tmp_pat
             assert each.headers["retry-after"] == "5"
             assert (refresh(each.body.decode()), TITLE in each.body.decode()) == (5, True)
         session.cookie_jar.update_cookies({COOKIE: of_bob or ""}, URL(site.url))
-        entering = await visitor.get(site.path)  # SQL knows that he is inside
+        entering = await visitor.get(site.path)  # SQL knows that the visitor is inside
         assert (entering.status, entering.headers["location"]) == (303, "/shop")
-        # Whom the shop brings now keeps his pass, and it does not stay in the address.
+        # A visitor that the shop adds now keeps the pass, and it does not stay in the address.
         brought = await visitor.get(f"{site.path}?pass={token}")
         assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}")
         assert kept(visitor)[COOKIE] == token

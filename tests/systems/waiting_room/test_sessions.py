@@ -61,7 +61,7 @@ async def test_activity_prolongs_a_session_with_less_than_half_its_time_left_up_
 
 
 async def test_a_session_prolonged_only_in_sql_is_not_ended(harness: RoomHarness):
-    """Whoever prolonged it died before he could tell the server, which believes that the time is over."""
+    """The process that extended it died before it updated the server, for which the session is over."""
     room = await harness.open(session=SESSION, longest_session=LONGEST)
     await enter(harness, room, "ada")
     harness.clock.advance(timedelta(minutes=6))
@@ -133,7 +133,7 @@ async def test_a_running_purchase_and_the_end_of_its_session_exclude_each_other(
     await harness_on_each_server.database.transaction(end)
     await buying
     [(_, state)] = await harness_on_each_server.states()
-    # Whoever came in the middle passed her over, however close their commits were.
+    # A visitor that was admitted in between would have overtaken this one, however close the commits were.
     assert state == "active" or order == ["bought", "expired"], "nobody ends what somebody is buying in"
 
 

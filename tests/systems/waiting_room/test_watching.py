@@ -1,4 +1,4 @@
-"""Places watched live: everybody sees the line move, whoever moves it, and nobody is forgotten while he watches."""
+"""Live places: all watchers see the line move, whichever process moves it, and no watcher is dropped."""
 
 import asyncio
 import random
@@ -90,7 +90,7 @@ async def next_place(stream: AsyncIterator[Event]) -> dict[str, Any]:
 
 
 async def watched(client: Client, token: str) -> list[Event]:
-    """Everything that he sees until the stream ends."""
+    """All events until the stream ends."""
     async with patience():
         return [event async for event in places(client, token)]
 
@@ -170,7 +170,7 @@ async def test_two_rooms_are_watched_concurrently_on_any_kind_of_server(on_any_s
 
 @dataclass(eq=False)
 class Onlooker:
-    """Sees how many are before him."""
+    """Records the number of visitors ahead."""
 
     user: str
     room: str

@@ -51,7 +51,7 @@ def get_logger(name: str) -> FilteringBoundLogger:
 
 
 def is_enabled(level: LogLevel) -> bool:
-    """Whether events of this level are written, for callers that would otherwise compute fields in vain."""
+    """Whether events of this level are written, for callers that would otherwise compute fields needlessly."""
     return _LEVELS[level] >= _lowest[0]
 
 

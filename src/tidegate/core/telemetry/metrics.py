@@ -87,7 +87,7 @@ PAGE_JOBS_FAILED_RATE = Gauge(
 )
 JOB_PROCESSING_TIME = Histogram(
     "job_processing_time",
-    "How long a worker had a job in hand: its call, and the wait until the committer took what came of it, in seconds.",
+    "Duration of a job in a worker: its call, and the wait until the committer took its result, in seconds.",
     ["kind"],
     registry=REGISTRY,
     buckets=_LONG_S,
@@ -129,7 +129,7 @@ HTTP_REQUEST_SECONDS = Histogram(
 )
 HTTP_LOGINS = Counter("http_logins", "Attempts to log in, by outcome.", ["outcome"], registry=REGISTRY)
 HTTP_KEYS_REFUSED = Counter(
-    "http_keys_refused", "Keys that were none of ours, sent with a request or to log in.", ["where"], registry=REGISTRY
+    "http_keys_refused", "Wrong API keys, sent with a request or to log in.", ["where"], registry=REGISTRY
 )
 _from_zero(HTTP_LOGINS, "good", "wrong", "blocked")
 _from_zero(HTTP_KEYS_REFUSED, "request", "login")
@@ -341,7 +341,7 @@ CRAWL_PAGES = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
-CRAWL_RAWS = Counter("crawl_raws", "Stored answers, by what became of them.", ["outcome"], registry=REGISTRY)
+CRAWL_RAWS = Counter("crawl_raws", "Stored answers, by outcome.", ["outcome"], registry=REGISTRY)
 CRAWL_RAWS_PENDING = Gauge("crawl_raws_pending", "Stored answers that are not applied yet.", registry=REGISTRY)
 CRAWL_RAWS_DEAD = Gauge("crawl_raws_dead", "Stored answers that became dead letters.", registry=REGISTRY)
 

@@ -111,7 +111,7 @@ local function capacity_of(gate, name, bucket)
   return 0, 0, units_again_at(credential, allowance, now), 'exhausted'
 end
 
--- Count permits that a credential gets. A window begins with its first call; if that is never answered, ours ends.
+-- Count permits that a credential gets. A window begins with its first call; if that is never answered, the assumed window ends.
 local function spend(gate, name, allowance, calls, units)
   local credential = read_state(gate, name)
   gate.changed[name] = true

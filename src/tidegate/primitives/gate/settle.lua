@@ -14,7 +14,7 @@
 -- is left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any
 -- case; a block that was reported before (see report_refusal.lua) is recorded already.
 
--- Whether the message is the one of this result. A server that lost its data numbers permits and messages anew, so equal
+-- Whether the message is the one of this result. A server that lost its data numbers permits and messages again, so equal
 -- numbers alone prove nothing.
 local function is_message_of(result)
   local entry = redis.call('XRANGE', keys.stream, result.message, result.message)[1]

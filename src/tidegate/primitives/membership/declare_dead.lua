@@ -8,7 +8,7 @@
 ---@arg owner     str   never used by another process, so it names one incarnation
 ---@include send_wakeup
 -- Reply: 1 | 0 where it is not registered: it left, its lease ended, or another process reported it before
--- A process that is declared dead and lives is told so by its next renewal, and joins again.
+-- A live process that is declared dead learns it from its next renewal, and joins again.
 
 if redis.call('ZREM', membership, owner) == 0 then return 0 end
 redis.call('SADD', dead, owner)

@@ -16,7 +16,7 @@
 -- Reply: {{owner, ...} that are dead now, ms until to ask again: 0 if there are more, -1 if there is no other process,
 -- the server's time}
 -- A server that refuses writes refuses this script. After that, and after any other pause, no process is declared dead
--- before the living had the time to renew. One that is declared dead and lives is told so by its next renewal.
+-- before live processes had the time to renew. A live one that is declared dead learns it from its next renewal.
 
 local since = record_accepted_write(accepted_writes, gap_ms, was_refused == 1, now_ms)
 local is_proven = now_ms - since >= proof_ms

@@ -4,7 +4,7 @@
         await database.transaction(rename, "old", "new")       # rename(tx, "old", "new"), committed
 
 A transaction is a plain function because then it can be run again: a deadlock undoes everything it did, so everything
-has to be done anew, and only a function says what everything is. See docs/decisions/0001.
+has to be repeated, and only a function can be called again. See docs/decisions/0001.
 """
 
 import asyncio

@@ -98,8 +98,8 @@ _BY_SQLSTATE = {
 
 _BY_MYSQL_CODE = {
     1213: _CONFLICT,  # deadlock
-    1205: _CONFLICT,  # lock wait timeout; what MariaDB says where it was told not to wait
-    3572: _CONFLICT,  # MySQL was told not to wait for a lock
+    1205: _CONFLICT,  # lock wait timeout; MariaDB's error for NOWAIT
+    3572: _CONFLICT,  # MySQL's error for NOWAIT
     1020: _CONFLICT,  # MariaDB's snapshot isolation: the row changed since it was read
     1045: _WRONG_PASSWORD,
     1698: _WRONG_PASSWORD,

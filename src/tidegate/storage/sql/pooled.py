@@ -110,7 +110,7 @@ def _engine(address: DatabaseAddress, connections: int) -> AsyncEngine:
         hide_parameters=True,
     )
     if address.dialect == "mysql":
-        # It logs what the server remarks on a statement, such as each row that INSERT IGNORE was told to leave out.
+        # It logs the server's notes on a statement, such as each row that INSERT IGNORE skips.
         logging.getLogger("asyncmy").setLevel(logging.ERROR)
         event.listen(engine.sync_engine, "connect", _make_strict)
     return engine

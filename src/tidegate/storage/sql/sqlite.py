@@ -157,7 +157,7 @@ def _engine(address: DatabaseAddress, *, begin: str, busy_timeout: timedelta, co
     )
 
     def prepare(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
+        connection.isolation_level = None  # BEGIN is sent explicitly
         cursor = connection.cursor()
         # NORMAL does not sync each commit in WAL mode: a loss of power may undo the last ones, and a crash of the
         # process cannot.

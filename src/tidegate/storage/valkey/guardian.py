@@ -62,7 +62,7 @@ class Guardian:
         while self._start(own_lock):
             started = time.monotonic()
             self._copy_log()
-            # The server ended because it was told to, and not by itself.
+            # The server ended because of this signal, and did not crash.
             if self._stopping:
                 break
             # A server that ran for a while has recovered from earlier failures.

@@ -132,7 +132,7 @@ class IdentityHealth(msgspec.Struct, frozen=True, kw_only=True):
         """Record a refusal. A refusal during a rest belongs to that rest, because its call was sent before."""
         until, rests, score = self.resting_until, self.rests, self.score_at(now)
         if not self.is_resting(now):
-            # Refusals in close succession make the rests longer; after a quiet time the count begins anew.
+            # Refusals in close succession make the rests longer; after a time without refusals the count starts again.
             rests = rests + 1 if until is not None and now - until < _SOON else 1
             score /= 2
         if is_guess:

@@ -220,7 +220,7 @@ class HostRegistry:
         self._registered.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return
-        # Other processes may read robots.txt anew. A cache of one minute bounds how long this one uses old rules.
+        # Other processes may read robots.txt again. A cache of one minute bounds how long this one uses old rules.
         until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _TRUST_CACHE_FOR)
         before = self._known.get(host.host)
         if before is not None and before.read_at == host.read_at:  # parsing a long robots.txt takes time
@@ -247,7 +247,7 @@ class HostRegistry:
 
 
 def _pace_of(host: Host) -> tuple[bool, int]:
-    """The part of a host that the gate is told; rests only grow there."""
+    """The part of a host that is sent to the gate; rests only grow there."""
     return host.robots_state == RobotsState.UNKNOWN, host.crawl_delay_ms
 
 

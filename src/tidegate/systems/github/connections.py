@@ -142,7 +142,8 @@ def refused(task: Task, answer: Answer) -> Reading | None:
 
 
 def _begun(task: Task) -> ConnectionState:
-    """The state with what the last run left; a run that wants older items than that one read begins anew."""
+    """The state with what the last run left; a run that needs older items than that one read starts from the
+    beginning."""
     state, left = ConnectionState.of(task), task.cursor
     if left is None or state.full:
         return state

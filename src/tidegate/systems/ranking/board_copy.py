@@ -295,7 +295,7 @@ class Rebuilder:
         await self.complete(copy)
         # 5. Only now may readers rely on the copy.
         if not await copy.declare_whole(builder):
-            raise ValkeyUnavailable(f"the server lost its data while the board {board.name!r} was made anew")
+            raise ValkeyUnavailable(f"the server lost its data while the board {board.name!r} was rebuilt")
         rebuilt = Rebuilt(board=board.name, windows=sum(map(bool, sizes)), members=sum(sizes))
         RANKING_REBUILT.labels(board.name).inc()
         log.info("ranking.rebuilt", board=board.name, windows=rebuilt.windows, members=rebuilt.members)

@@ -70,7 +70,7 @@ local function join(user, claim)
     redis.call('HSET', keys.book, 'base', room.base)
   end
   -- Only the first in line wakes the worker, also if the rate delays the admission: the worker last saw an empty line.
-  -- About visitors behind, the worker knows, or was told when to check again.
+  -- About visitors behind, the worker knows, or has the time of its next check.
   if rank == 0 and not is_before and count_inside(keys) < room.capacity then rings = true end
   if may_be_low(room, before) then rings = true end
   if record_sign(keys, room, number_of(place), second) then rings = true end

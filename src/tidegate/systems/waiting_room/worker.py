@@ -61,7 +61,7 @@ class RoomWorker:
         except NotFound:
             return None  # the room was deleted; `RoomWorkers` is woken and ends this worker
         except LeaderReplaced as error:
-            # Another process leads. This process is told to stop when its leadership ends.
+            # Another process leads. This service is stopped when the leadership of its process ends.
             log.warning("room.leader_replaced", room=error.room, fence=error.fence)
             return None
         self._installed_at_loss = losses

@@ -51,7 +51,7 @@ async def test_answers_of_this_process_and_of_others_are_applied_immediately(emb
 
 
 async def test_a_new_leader_applies_existing_answers(local: CrawlHarness):
-    """Somebody died between his commit and his ring."""
+    """A process died between its commit and its wake-up."""
     await local.answer(await local.begin("p1"), Stage.MINI_SHOP, "p1")
     async with running(local.processor):
         await until_applied(local, 1)

@@ -193,7 +193,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
             if came is not None and came <= state.end:
                 self._offsets.continue_with(number, state.known)
                 continue
-            # New here, or the log lost messages: begin afresh. Handles given out before are void from now on.
+            # A new partition, or one that lost messages: start from the beginning. Handles given out before are void.
             self._offsets.forget(number)
             self._offsets.open(number, state.start, state.delivery_counts(), state.known)
             if state.lost_its_end:
