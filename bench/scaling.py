@@ -342,7 +342,7 @@ async def _pool_cost(cluster: Cluster, credentials: int) -> Figure:
         gate = Gate(valkey, unit, stream=stream.keys.stream, group=stream.settings.group, wake=unit.key("wake"))
         limits = LIMITS.model_copy(update={"concurrency": 4, "first_concurrency": 4})
         for n in range(credentials):
-            await gate.enrol(f"token-{n}", pool="pool", limits=limits)
+            await gate.register(f"token-{n}", pool="pool", limits=limits)
         await gate.enqueue([Job(job=str(n), pool="pool", run=str(n % 10)) for n in range(POOL_JOBS)])
         before_s, left, consumer = sum(map(cpu_s, pids)), POOL_JOBS, stream.consumer("bench")
         while left and (messages := await consumer.read(POOL_BATCH, within_s=1)):

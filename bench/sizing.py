@@ -1,6 +1,6 @@
 """What large deployments need, computed from unit costs in bench/RESULTS.md and written into docs/guides/sizing.md.
 
-    .venv/bin/python -m bench.sizing    # write the tables of the page anew
+    .venv/bin/python -m bench.sizing    # generate the tables of the page
 
 `make bench ONLY=scaling` does this after it has measured; a test compares the page with the results.
 """
@@ -236,7 +236,7 @@ def computed(results: str) -> str:
 
 
 def write() -> None:
-    """Write the tables of the page anew."""
+    """Generate the tables of the page."""
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{computed(RESULTS.read_text())}\n{END}{rest.split(END)[1]}")

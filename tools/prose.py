@@ -5,8 +5,8 @@
     .venv/bin/python -m tools.prose --update  # store today's counts; refuses to raise one
 
 Counts are stored per rule and package in prose_counts.json. For each rule and area (`src`, `docs`, `tests`), the sum
-may fall but not rise. The sum decides and not the package, so that code can move from one package to another. `tests` are
-all folders beside the package, such as benchmarks and examples; only rules for words apply to them.
+may fall but not rise. The sum decides and not the package, so that code can move from one package to another. The
+area `tests` has all folders beside the package, such as benchmarks and examples; only rules for words apply to it.
 """
 
 import argparse
@@ -108,6 +108,10 @@ def files() -> Iterator[Path]:
             )
     yield from (page for page in sorted((ROOT / "docs").rglob("*.md")) if _GENERATED not in page.as_posix())
     yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+
+
+def files_beside() -> Iterator[Path]:
+    """Python files of the area `tests`."""
     for folder in BESIDE:
         yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if path not in _OWN)
 
@@ -219,7 +223,7 @@ class Report:
 def examine() -> Report:
     """Check the whole repository."""
     terms, words, findings = retired_terms(GLOSSARY.read_text()), Counter[str](), list(long_subjects())
-    for path in files():
+    for path in (*files(), *files_beside()):
         text = path.read_text()
         pieces = list(prose_of(path, text))
         findings += findings_of(path, text, pieces, terms)

@@ -140,7 +140,7 @@ def test_lines_are_printed_at_the_start_of_a_wait_and_not_at_every_refresh():
 
 
 def test_an_unresponsive_server_is_reported_and_the_view_continues():
-    shown = view(run(), trouble="127.0.0.1: no answer")
+    shown = view(run(), error="127.0.0.1: no answer")
     assert "not up to date: 127.0.0.1: no answer" in drawn(ProgressView(), shown)
 
 

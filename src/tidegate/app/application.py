@@ -85,13 +85,13 @@ class Application:
         works: bool = True,
         handlers: Sequence[Handler] = (),
         services: Mapping[str, Service] | None = None,
-        duties: Mapping[str, Service] | None = None,
+        leader_services: Mapping[str, Service] | None = None,
         due_sources: Sequence[DueSource] = (),
     ) -> Supervisor:
         """Return a process of the deployment, with workers if `works`.
 
-        `handlers` handle events, `services` run in this process, and `duties` and `due_sources` run in it while it is
-        the leader. They are added to those of the systems.
+        `handlers` handle events, `services` run in this process, and `leader_services` and `due_sources` run in it
+        while it is the leader. They are added to those of the systems.
         """
         opened, systems = self.find(OpenCollection), list(self.systems.values())
         recorders = [] if opened is None else [HistoryRecorder(opened.collection, systems)]
@@ -102,7 +102,7 @@ class Application:
             handlers=handlers,
             services=services,
             sources=[*recorders, *due_sources],
-            duties=duties,
+            leader_services=leader_services,
         )
 
 

@@ -69,10 +69,10 @@ class Readers:
 
     def topics(self) -> Iterator[Topic]:
         """The topics of the dashboard and of all open systems."""
-        yield Topic(TopicName.OVERVIEW, self.overview.read, heeds_runs=True)
+        yield Topic(TopicName.OVERVIEW, self.overview.read, follows_runs=True)
         yield Topic(TopicName.RUNTIME, self.runtime.read)
-        yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
-        yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
+        yield Topic(TopicName.QUOTAS, self._read_quotas, follows_runs=True)
+        yield Topic(TopicName.RUNS, self._read_runs, follows_runs=True)
         yield Topic(TopicName.DEAD, self.dead.read)
         for system in self._systems:
             yield from system.topics()

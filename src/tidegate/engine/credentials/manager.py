@@ -271,7 +271,7 @@ class CredentialManager:
         """Forget all secrets and end renewals."""
         await self.secrets.close()
 
-    async def _enrol_in_gate(self, allowance: str, pool: str) -> None:
+    async def _register_in_gate(self, allowance: str, pool: str) -> None:
         limits = self._limits
         # Tokens of an app spend an allowance of their own, which no other program uses: there is nothing to leave.
         if await self._database.read(records.is_exclusive, allowance):

@@ -70,7 +70,7 @@ async def _expire(
     limit: int,
     proof_ms: int,
     gap_ms: int,
-    anew: int,
+    was_refused: int,
     ttl_ms: int,
     expected_ms: int,
     now_ms: int | None,
@@ -201,7 +201,7 @@ class Membership:
         A lease does not end merely because it could not be renewed. The server must have accepted writes without a
         break for `settings.proof`, a time in which a living process would have renewed it.
         """
-        settings, anew = self.settings, self._was_refused
+        settings, was_refused = self.settings, self._was_refused
         self._was_refused = True  # unless the reply says otherwise
         owners, next_in_ms, server_ms = await _expire(
             self._valkey,
@@ -212,7 +212,7 @@ class Membership:
             limit=_MOST_LAPSED,
             proof_ms=milliseconds(settings.proof),
             gap_ms=milliseconds(settings.gap),
-            anew=int(anew),
+            was_refused=int(was_refused),
             ttl_ms=self._ttl_ms,
             expected_ms=0 if self._server_offset_ms is None else round(self._stopwatch() + self._server_offset_ms),
             now_ms=self._clock.pinned_ms,
