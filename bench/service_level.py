@@ -257,7 +257,7 @@ def _figures(called: str, level: Level) -> list[Figure]:
             done_s < 3 and not told.unanswered,
         ),
         Figure(
-            f"{called}: our CPU for each refresh, with planning, reads and all",
+            f"{called}: CPU of all Tidegate processes per refresh, planning and reads included",
             f"{ours_ms:.2f} ms, the worker {worker_ms:.2f} ms",
             f"the worker ≤ {WORKER_MS} ms",
             worker_ms <= WORKER_MS,

@@ -272,13 +272,13 @@ async def test_an_installation_spends_its_whole_window_and_a_token_leaves_the_fl
 ):
     """A token's account has other programs that spend its quota; an installation has none."""
     harness, floors = small_harness, dict[str, int]()
-    enrol = harness.gate.enrol
+    register = harness.gate.register
 
     async def note(name: str, *, pool: str, limits: CredentialLimits) -> None:
         floors[name] = limits.floor
-        await enrol(name, pool=pool, limits=limits)
+        await register(name, pool=pool, limits=limits)
 
-    monkeypatch.setattr(harness.gate, "enrol", note)
+    monkeypatch.setattr(harness.gate, "register", note)
     private, public = app_key()
     harness.sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
     app = await harness.book.add_installation(private, app_id=APP, installation_id=INSTALLATION, owner="Platform team")
@@ -288,7 +288,7 @@ async def test_an_installation_spends_its_whole_window_and_a_token_leaves_the_fl
     assert expected[token.allowance] > 0
 
     floors.clear()
-    await harness.again().book.enrol()
+    await harness.again().book.register()
     assert floors == expected, "also after a restart"
 
 
