@@ -2,7 +2,7 @@
 ---@key waiting      zset    queue|priority|turn|job, all scores 0: every waiting job; see _queues.lua
 ---@key turns        hash    T:pool|bucket|priority -> 'turn 0'; R:pool|bucket|priority|run -> 'last-turn jobs'; see _queues.lua
 ---@key jobs         hash    job -> its record while it waits, its permit while it is dispatched
----@key permits      hash    permit -> credential|bucket|cost|job; '#' -> the last number; '~' -> padding, see enrol.lua
+---@key permits      hash    permit -> credential|bucket|cost|job; '#' -> the last number; '~' -> padding, see register.lua
 ---@key credentials  hash    credential, credential|bucket or credential| -> its state; see _credentials.lua
 ---@key pools        hash    pool -> its credentials; pace|pool|bucket -> its pace; starved|pool -> buckets; calls|pool -> 'ms calls'
 ---@key due          zset    j|job (its delay ends) or d|pool|bucket (dispatch again), scored by ms
