@@ -19,6 +19,7 @@ from tidegate.engine.upstream import (
     UpstreamFailed,
     UpstreamSettings,
 )
+from tidegate.engine.upstream.connections import ConnectionPool, UpstreamConnection
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -163,6 +164,103 @@ async def test_the_connection_that_was_idle_longest_makes_room_for_another_host(
         assert not second.closed.is_set()
 
 
+def pool_of(client: UpstreamClient) -> ConnectionPool:
+    pool = client._pool  # pyright: ignore[reportPrivateUsage]
+    assert pool is not None
+    return pool
+
+
+def idle_connections(client: UpstreamClient) -> list[UpstreamConnection]:
+    hosts = pool_of(client)._hosts.values()  # pyright: ignore[reportPrivateUsage]
+    return [connection for host in hosts for connection in host.idle]
+
+
+async def keep_answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_connections_that_servers_closed_make_room_for_others():
+    client = UpstreamClient(UpstreamSettings(connections=3))
+    async with (
+        raw_server(says(OK, then=close)) as closing,
+        raw_server(keep_answering) as kept,
+        raw_server(keep_answering) as other,
+        client,
+        patience(),
+    ):
+        for _ in range(4):
+            await client.fetch(get(closing.url))
+            while any(connection.is_usable for connection in idle_connections(client)):
+                await asyncio.sleep(0)
+        for server in (kept, other, kept):
+            await client.fetch(get(server.url))
+
+    assert kept.connections == 1
+
+
+async def test_connections_that_are_being_opened_count():
+    client = UpstreamClient(UpstreamSettings(connections=3))
+    asked, answer = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.release()
+        await answer.wait()
+        writer.write(OK)
+
+    async with raw_server(hold) as first, raw_server(hold) as second, client, patience():
+        idle = [asyncio.create_task(client.fetch(get(first.url))) for _ in range(2)]
+        for _ in idle:
+            await asked.acquire()
+        answer.set()
+        await asyncio.gather(*idle)
+        answer.clear()
+        busy = [asyncio.create_task(client.fetch(get(second.url))) for _ in range(3)]
+        for _ in busy:
+            await asked.acquire()
+        assert not idle_connections(client)
+        answer.set()
+        await asyncio.gather(*busy)
+
+
+async def test_a_connection_that_fails_to_open_does_not_count():
+    client = UpstreamClient(UpstreamSettings(connections=1))
+    async with raw_server(keep_answering) as server, client, patience():
+        for _ in range(2):
+            with pytest.raises(UpstreamFailed):
+                await client.fetch(get("http://nowhere.invalid/"))
+        await client.fetch(get(server.url))
+        assert pool_of(client)._open == 1  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_connection_in_use_is_closed_when_the_client_was_closed():
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await answer.wait()
+        writer.write(OK)
+
+    async with raw_server(hold) as server, patience():
+        async with UpstreamClient() as client:
+            fetching = asyncio.create_task(client.fetch(get(server.url)))
+            await asked.wait()
+        answer.set()
+        assert (await fetching).body == b"ok"
+        await server.closed.wait()
+
+
+async def test_no_request_is_sent_on_a_connection_that_the_server_has_ended():
+    async with raw_server(says(OK)) as server, UpstreamClient() as client, patience():
+        await client.fetch(get(server.url))
+        [connection] = idle_connections(client)
+        connection.eof_received()  # the transport calls `connection_lost` in a later iteration of the loop
+        assert (await client.fetch(get(server.url))).body == b"ok"
+
+    assert server.connections == 2
+
+
 async def test_requests_to_many_hosts_share_the_limit_of_all_connections():
     inside = most_inside = 0
 
@@ -208,8 +306,7 @@ async def test_nothing_is_kept_of_a_host_that_is_not_used_any_more():
         await client.fetch(get(server.url))
         with pytest.raises(UpstreamFailed):
             await client.fetch(get("http://nowhere.invalid/"))
-        pool = client._pool  # pyright: ignore[reportPrivateUsage]
-        assert pool is not None
+        pool = pool_of(client)
         async with patience():
             while pool._hosts:  # pyright: ignore[reportPrivateUsage]
                 await asyncio.sleep(0)

@@ -103,6 +103,10 @@ class UpstreamConnection(asyncio.Protocol):
         if self._unread > _LARGEST_HEAD:
             self._fail(NotHttp())
 
+    def eof_received(self) -> None:
+        """See `asyncio.Protocol`. The end is reported later, and until then a request would be lost."""
+        self.is_usable = False
+
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         exchange, self.is_usable = self._exchange, False
@@ -189,14 +193,6 @@ class _Host:
         self.users = 0
         """Requests that have a connection or wait for one."""
 
-    def take(self) -> UpstreamConnection | None:
-        """Remove and return the connection that was used last, if one is left."""
-        while self.idle:
-            connection = self.idle.pop()
-            if connection.is_usable:
-                return connection
-        return None
-
 
 class ConnectionPool:
     """Connections to all hosts, within the limits of `settings`."""
@@ -206,7 +202,8 @@ class ConnectionPool:
         self._room = asyncio.Semaphore(settings.connections)
         self._hosts: dict[Origin, _Host] = {}
         self._open = 0
-        """Connections in use, and idle ones."""
+        """Connections in use, idle ones, and ones that are being opened."""
+        self._is_closed = False
         self._sweep: asyncio.TimerHandle | None = None
         self._addresses: dict[tuple[str, int], tuple[float, list[Any]]] = {}
         """When they expire, and what was found."""
@@ -224,7 +221,7 @@ class ConnectionPool:
         try:
             # Only requests that have room at their host wait for room in the pool.
             async with host.room, self._room:
-                connection = host.take() or await self._connect(origin, guard)
+                connection = self._take(host) or await self._connect(origin, guard)
                 try:
                     yield connection
                 finally:
@@ -234,7 +231,8 @@ class ConnectionPool:
             self._forget_unused(origin, host)
 
     async def close(self) -> None:
-        """Close all idle connections."""
+        """Close all idle connections. Those in use are closed after their exchange."""
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         for host in self._hosts.values():
@@ -243,8 +241,17 @@ class ConnectionPool:
         self._hosts.clear()
         await asyncio.sleep(0)  # transports report their end in the next iteration of the loop
 
+    def _take(self, host: _Host) -> UpstreamConnection | None:
+        """Remove and return the idle connection that was used last, if one is left."""
+        while host.idle:
+            connection = host.idle.pop()
+            if connection.is_usable:
+                return connection
+            self._open -= 1
+        return None
+
     def _put_back(self, host: _Host, connection: UpstreamConnection) -> None:
-        if not connection.is_usable:
+        if self._is_closed or not connection.is_usable:
             connection.close()
             self._open -= 1
             return
@@ -281,6 +288,14 @@ class ConnectionPool:
             idle = [host for host in self._hosts.values() if host.idle]
             if idle:
                 self._close_oldest(min(idle, key=lambda host: host.idle[0].idle_since_s))
+        self._open += 1
+        try:
+            return await self._open_connection(origin, guard)
+        except BaseException:
+            self._open -= 1
+            raise
+
+    async def _open_connection(self, origin: Origin, guard: AddressGuard | None) -> UpstreamConnection:
         addresses = await self._resolve(origin.host, origin.port)
         loop, is_encrypted = asyncio.get_running_loop(), origin.scheme == "https"
         async with asyncio.timeout(self._settings.connect_timeout.total_seconds()):
@@ -296,7 +311,6 @@ class ConnectionPool:
                 ssl=_tls() if is_encrypted else None,
                 server_hostname=origin.host.rstrip(".") if is_encrypted else None,
             )
-        self._open += 1
         return connection
 
     async def _resolve(self, host: str, port: int) -> list[Any]:
