@@ -2,8 +2,9 @@
 
 import json
 
-from messages import run
 from records import Job
+
+from messages import run
 
 STREAMS = {"issues": "issue", "pull_requests": "pull_request", "commits": "commit"}
 
