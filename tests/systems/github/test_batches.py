@@ -169,6 +169,13 @@ def test_an_item_that_is_gone_is_skipped_and_the_others_are_read():
     assert (ids(reading), reading.skipped) == (["b"], ["review-threads of 3: it no longer exists"])
 
 
+@pytest.mark.parametrize("node", [{}, {"items": None}, {"items": {"nodes": []}}, "text"])
+def test_an_item_of_another_shape_is_skipped_and_the_others_are_read(node: Any):
+    reading = SOURCE.read(batch(3, 4), nodes(node, connection("b")))
+    assert (ids(reading), len(reading.skipped)) == (["b"], 1)
+    assert reading.skipped[0].startswith("review-threads of 3: ")
+
+
 def test_further_details_of_an_item_have_a_query_of_their_own():
     current = batch(3, 4)
     [spec] = SOURCE.read(current, nodes(connection("a", after="x"), connection("b"))).follow_ups

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.core.errors import InvalidArgument
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
 from tidegate.engine.items import read_items
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
@@ -75,6 +75,9 @@ class _BatchNode(msgspec.Struct):
     items: _DetailConnection
 
 
+_decode_node = msgspec.json.Decoder(_BatchNode | None).decode
+
+
 class _BatchDetail(msgspec.Struct):
     """The fields of a detail that the reader needs; the rest is stored unchanged."""
 
@@ -118,17 +121,22 @@ def ask(task: Task) -> GithubCall:
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """Read the details of all items of the query. Items that are gone are skipped."""
+    """Read the details of all items of the query. Items that are gone or have another shape are skipped."""
     nodes = read_node(answer, field="nodes")
     if isinstance(nodes, Reading):
         return nodes
     state, declared = BatchState.of(task), kinds.REGISTRY[task.spec.kind]
-    answered = msgspec.json.decode(nodes, type=list[_BatchNode | None])
+    answered = msgspec.json.decode(nodes, type=list[msgspec.Raw])
     if len(answered) != len(state.batch):
         reason = f"GraphQL: {len(answered)} nodes for {len(state.batch)} ids"
         return Reading(verdict=Verdict.RETRY, reason=reason)
     documents, skipped, onwards = list[Document](), list[str](), list[JobSpec | str]()
-    for asked, node in zip(state.batch, answered, strict=True):
+    for asked, raw in zip(state.batch, answered, strict=True):
+        try:
+            node = _decode_node(raw)
+        except UNDECODABLE as error:
+            skipped.append(f"{declared.name} of {_label(asked)}: {error}")
+            continue
         if node is None:
             skipped.append(f"{declared.name} of {_label(asked)}: it no longer exists")
             continue
