@@ -1,6 +1,7 @@
 """What was collected or is scheduled is listed by subject, on every database."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,3 +130,19 @@ async def test_two_sources_with_the_same_subject_are_two_rows_of_one_page(librar
     assert found.next_after == "ada"
     [only] = (await listed(library, source=library.source.name, limit=1)).subjects
     assert (only.source, only.runs) == (library.source.name, 1)
+
+
+@pytest.mark.every_server
+async def test_a_search_examines_a_limited_number_of_subjects_and_continues_behind_them(library: Library):
+    for login in ("ada", "ada", "bob", "eve", "kim"):
+        await begin(library, login)
+    await schedule(library, "zoe", NOON)
+
+    async def searched(text: str, after: str | None = None) -> tuple[list[str], str | None]:
+        query = SubjectQuery(search=text, after=after)
+        return names(await library.parts.database.read(partial(list_subjects, most_examined=2), query))
+
+    assert await searched("kim") == ([], "bob")
+    assert await searched("kim", "bob") == (["kim"], "kim")
+    assert await searched("zoe") == ([], "bob"), "a scheduled subject behind the examined ones is on a later page"
+    assert await searched("zoe", "kim") == (["zoe"], None)

@@ -62,6 +62,7 @@ collection_runs = Table(
     Index(None, "user_id", "id"),
     Index(None, "login", "id"),
     Index(None, "source", "status", "id"),
+    Index(None, "source", "user_id"),
     Index(None, "completed_at", "status"),
     Index(None, "created_at", "id"),
     **NUMBERED_TABLE_OPTIONS,

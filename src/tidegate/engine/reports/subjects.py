@@ -2,6 +2,9 @@
 
 A subject is listed as long as one of its runs is kept or one of its schedules exists. Pages are ordered by the id of
 the subject; two sources can have subjects with the same id, which are then on the same page.
+
+A search examines at most `MOST_EXAMINED` subjects for a page, so a page can have fewer subjects than its limit, even
+none, and still have a next page.
 """
 
 from collections.abc import Sequence
@@ -9,11 +12,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, func, or_, select, union
+from sqlalchemy import CTE, ColumnElement, func, literal, or_, select
 
 from tidegate.core.arguments import require_positive
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports.run_search import ESCAPE, pattern_of
+from tidegate.engine.reports.run_search import ESCAPE, MOST_EXAMINED, pattern_of
 from tidegate.engine.schedules.firings import collection_schedules
 from tidegate.engine.tables import collection_runs
 from tidegate.storage.sql import Transaction
@@ -71,42 +74,63 @@ class FoundSubjects(NamedTuple):
     """Value of `after` for the next page; None on the last page."""
 
 
-def list_subjects(tx: Transaction, query: SubjectQuery) -> FoundSubjects:
+def list_subjects(tx: Transaction, query: SubjectQuery, *, most_examined: int = MOST_EXAMINED) -> FoundSubjects:
     """Return a page of at most `limit` ids. Raises `InvalidArgument` for an invalid text."""
     require_positive("limit", query.limit)
-    ids = _ids(tx, query)
+    collected, examined_to = _collected_ids(tx, query, most_examined)
+    ids = sorted({*collected, *_scheduled_ids(tx, query)})
+    if examined_to is not None:
+        ids = [id_ for id_ in ids if id_ <= examined_to]
     page = ids[: query.limit]
     found = _subjects(tx, page, query.source)
-    return FoundSubjects(found, page[-1] if len(ids) > query.limit else None)
+    return FoundSubjects(found, page[-1] if len(ids) > query.limit else examined_to)
 
 
-def _ids(tx: Transaction, query: SubjectQuery) -> list[str]:
-    """The ids of the page, and one more if there are further ones."""
-    parts = [
-        select(columns.user_id)
-        .where(*_wanted(columns, query))
-        .distinct()
-        .order_by(columns.user_id)
-        .limit(query.limit + 1)
-        .subquery()
-        for columns in (_run, _schedule)
-    ]
-    merged = union(*(select(part.c.user_id) for part in parts)).subquery()
-    return list(tx.execute(select(merged.c.user_id).order_by(merged.c.user_id).limit(query.limit + 1)).scalars())
+def _collected_ids(tx: Transaction, query: SubjectQuery, most_examined: int) -> tuple[list[str], str | None]:
+    """The ids of the page that have runs, and one more if there are further ones.
+
+    If the page is not full because `most_examined` subjects were examined, the last of them is returned too.
+    """
+    wanted = query.limit + 1
+    steps = _ids_by_steps(query, wanted if query.search is None else most_examined)
+    found = select(steps.c.user_id).where(steps.c.user_id.is_not(None)).order_by(steps.c.user_id).limit(wanted)
+    if query.search is None:
+        return list(tx.execute(found).scalars()), None
+    named = select(_run.id).where(_run.user_id == steps.c.user_id, _is_named(_run, query.search))
+    ids = list(tx.execute(found.where(named.exists())).scalars())
+    if len(ids) == wanted:
+        return ids, None
+    last = select(steps.c.user_id).where(steps.c.step == most_examined)
+    return ids, tx.execute(last).scalar_one_or_none()
 
 
-def _wanted(columns: Any, query: SubjectQuery) -> list[ColumnElement[bool]]:
+def _ids_by_steps(query: SubjectQuery, most: int) -> CTE:
+    """The first ids that have runs. The index is searched once for each, however many runs it has."""
+    ours = [] if query.source is None else [_run.source == query.source]
+    smallest = select(func.min(_run.user_id).label("user_id"), literal(1).label("step"))
+    smallest = smallest.where(*ours, *([] if query.after is None else [_run.user_id > query.after]))
+    ids = smallest.cte("ids", recursive=True)
+    following = select(func.min(_run.user_id)).where(*ours, _run.user_id > ids.c.user_id).scalar_subquery()
+    step = select(following, ids.c.step + 1).where(ids.c.user_id.is_not(None), ids.c.step < most)
+    return ids.union_all(step)
+
+
+def _scheduled_ids(tx: Transaction, query: SubjectQuery) -> Sequence[str]:
+    """The first ids that have schedules."""
     those = list[ColumnElement[bool]]()
     if query.after is not None:
-        those.append(columns.user_id > query.after)
+        those.append(_schedule.user_id > query.after)
     if query.source is not None:
-        # `coalesce` keeps the server from using the index on the source, which has no order by subject.
-        those.append(func.coalesce(columns.source, "") == query.source)
+        those.append(_schedule.source == query.source)
     if query.search is not None:
-        pattern = func.lower(pattern_of(query.search))
-        names = (columns.login, columns.user_id)
-        those.append(or_(*(func.lower(name).like(pattern, escape=ESCAPE) for name in names)))
-    return those
+        those.append(_is_named(_schedule, query.search))
+    ids = select(_schedule.user_id).where(*those).distinct().order_by(_schedule.user_id).limit(query.limit + 1)
+    return tx.execute(ids).scalars().all()
+
+
+def _is_named(columns: Any, search: str) -> ColumnElement[bool]:
+    pattern = func.lower(pattern_of(search))
+    return or_(*(func.lower(name).like(pattern, escape=ESCAPE) for name in (columns.login, columns.user_id)))
 
 
 def _subjects(tx: Transaction, ids: Sequence[str], source: str | None) -> list[CollectedSubject]:

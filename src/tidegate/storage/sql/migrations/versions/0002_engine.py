@@ -94,6 +94,7 @@ def upgrade() -> None:
     steps.create_index("collection_runs", ["created_at", "id"])
     steps.create_index("collection_runs", ["login", "id"])
     steps.create_index("collection_runs", ["source", "status", "id"])
+    steps.create_index("collection_runs", ["source", "user_id"])
     steps.create_index("collection_runs", ["status", "id"])
     steps.create_index("collection_runs", ["user_id", "id"])
     steps.create_table(
