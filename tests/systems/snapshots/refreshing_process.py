@@ -1,11 +1,13 @@
 """A process that refreshes until it is ended.
 
-Arguments: folder, Valkey server, game, API key, and by how many seconds its clock is ahead.
+Arguments: folder, Valkey server, game, API key, by how many seconds its clock is ahead, and the refresh workers that it
+runs, if not all services of snapshots.
 """
 
 import asyncio
 import sys
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -34,25 +36,28 @@ def settings_for(folder: Path, valkey_url: str, url: str, key: str) -> Settings:
     )
 
 
-class OffsetClock(SystemClock):
-    """The machine's clock, wrong by a constant."""
+def shift_clock(ahead: timedelta) -> None:
+    """Make every clock of this process that tells the time of day wrong by a constant."""
+    now, seconds, nanoseconds = SystemClock.now, time.time, time.time_ns
 
-    def __init__(self, ahead: timedelta) -> None:
-        self._ahead = ahead
+    def shifted_now(self: SystemClock) -> datetime:
+        return now(self) + ahead
 
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self._ahead
+    SystemClock.now = shifted_now
+    time.time = lambda: seconds() + ahead.total_seconds()
+    time.time_ns = lambda: nanoseconds() + ahead // timedelta(microseconds=1) * 1000
 
 
-async def main(folder: str, valkey_url: str, url: str, key: str, ahead_s: str = "0") -> None:
+async def main(folder: str, valkey_url: str, url: str, key: str, ahead_s: str = "0", *workers: str) -> None:
     settings = settings_for(Path(folder), valkey_url, url, key)
-    clock = OffsetClock(timedelta(seconds=float(ahead_s)))
+    shift_clock(timedelta(seconds=float(ahead_s)))
     async with (
         connected(valkey_url, prefix=settings.key_prefix) as valkey,
-        await Database.open(settings.effective_database_url, clock=clock) as database,
+        await Database.open(settings.effective_database_url) as database,
         open_snapshots(build_context(settings, valkey, database)) as snapshots,
     ):
-        await snapshots.process().run(handle_signals=True)
+        some = {name: snapshots.workers[name] for name in workers}
+        await snapshots.process(works=not some, services=some).run(handle_signals=True)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ EVENTS = 200
 
 @asynccontextmanager
 async def worker(
-    folder: Path, valkey: Valkey, sim: GameSimulator, *, clock_offset_s: float = 0
+    folder: Path, valkey: Valkey, sim: GameSimulator, *workers: str, clock_offset_s: float = 0
 ) -> AsyncGenerator[WarmProcess]:
-    place = (str(folder), valkey.url, sim.url, sim.api_key, str(clock_offset_s))
+    place = (str(folder), valkey.url, sim.url, sim.api_key, str(clock_offset_s), *workers)
     process = await start_warm(sys.executable, "-m", "tests.systems.snapshots.refreshing_process", *place)
     try:
         yield process

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from tests.systems.snapshots.refreshing_process import settings_for
 from tests.systems.snapshots.test_crash import worker
 from tests.systems.snapshots.test_refresh_worker import refresh_request
 from tidegate.connections import open_context
+from tidegate.core.clock import from_ms
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer
@@ -93,6 +95,49 @@ async def test_a_slow_answer_does_not_overwrite_one_requested_later(
         afterwards = await _stored(deployment, SUBJECT)
 
     assert (first, afterwards) == (new, new)
+
+
+@pytest.mark.smoke
+@pytest.mark.crash
+@pytest.mark.parametrize("offset_s", [2.0, 60.0, -2.0, -60.0])
+async def test_results_of_a_process_with_a_wrong_clock_are_ordered_by_the_servers_time(
+    tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch, offset_s: float
+):
+    """Both events are published first, so that only the times of the permits say which result is the newer one.
+
+    The process whose clock is ahead sends first; the one whose clock is behind sends last.
+    """
+
+    async def unknown(*_: object) -> list[bool]:
+        raise ValkeyUnavailable("away")
+
+    monkeypatch.setattr(Coalescer, "are_obsolete", unknown)  # LOW is not skipped
+    async with slow_game() as sim:
+        settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
+        async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
+            deployment = Deployment(sim, parts, snapshots)
+            for priority in (Priority.LOW, Priority.HIGH):
+                await snapshots.requests.publish(refresh_request(SUBJECT, priority))
+            workers = (
+                worker(tmp_path, embedded, sim, "refresh-high", clock_offset_s=offset_s),
+                deployment.working("refresh-low"),
+            )
+            began = await _server_time(embedded)
+            async with workers[0] if offset_s > 0 else workers[1]:
+                await until(lambda: _pending_is(deployment, 1), within_s=WITHIN_S)
+            new = f"version {sim.change(SUBJECT)}"
+            async with workers[1] if offset_s > 0 else workers[0]:
+                await until(lambda: _is_done(deployment), within_s=WITHIN_S)
+            ended = await _server_time(embedded)
+            stored, row = await _stored(deployment, SUBJECT), await deployment.row(SUBJECT)
+            copy = await deployment.read(SUBJECT)
+
+    assert stored == new
+    assert copy.body is not None
+    assert _version(copy.body) == new
+    assert row is not None
+    assert row.last_checked_at is not None
+    assert began <= row.last_checked_at <= ended
 
 
 @pytest.mark.parametrize("fault", [None, FaultKind.BAD_REQUEST])
@@ -252,7 +297,17 @@ def _version(body: bytes) -> str:
 
 
 async def _is_done(deployment: Deployment) -> bool:
-    return await deployment.pending() == 0
+    return await _pending_is(deployment, 0)
+
+
+async def _pending_is(deployment: Deployment, count: int) -> bool:
+    return await deployment.pending() == count
+
+
+async def _server_time(valkey: Valkey) -> datetime:
+    """The time by the clock of the server, in whole milliseconds as in permits."""
+    seconds, microseconds = await valkey.execute("TIME")
+    return from_ms(int(seconds) * 1000 + int(microseconds) // 1000)
 
 
 async def _changed(deployment: Deployment, version: str) -> SnapshotAnswer | None:
