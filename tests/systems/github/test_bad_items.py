@@ -341,13 +341,28 @@ async def test_bodies_of_another_kind_are_requested_again(tmp_path: Path, embedd
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5), users=2) as it:
         login = it.sim.world.logins()[0]
         await it.collect(login)
-        for kind in (FaultKind.HTML, FaultKind.EMPTY, FaultKind.INVALID):
+        for kind in (FaultKind.HTML, FaultKind.EMPTY, FaultKind.INVALID, FaultKind.NO_CONTENT):
             it.sim.faults.inject(kind, route="repo.issues")
         it.sim.faults.inject(FaultKind.MIXED_UP, route="user")
         (run,) = await it.collect(login, full=True)
 
         assert (run.failed_jobs, run.skipped_items, len(await it.bodies("issue"))) == (0, 0, 5)
         assert set(await it.bodies("user")) == {str(it.sim.truth(login).profile["id"])}
+
+
+async def test_answers_without_content_lose_no_document(tmp_path: Path, embedded_url: str):
+    """In a first run, and in a full one that could mark documents as gone; of lists in REST and in GraphQL."""
+    async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=CONVERSATIONS) as it:
+        (login,) = it.sim.world.logins()
+        for full in (False, True):
+            for fault in (FaultKind.NO_CONTENT, FaultKind.RESET_CONTENT, FaultKind.EMPTY):
+                for route in ("user.repos", "repo.issues", "repo.commits", "user.events", "graphql"):
+                    it.sim.faults.inject(fault, route=route)
+            (run,) = await it.collect(login, full=full)
+
+            assert (run.status, run.failed_jobs, run.skipped_items) == (RunState.COMPLETED, 0, 0)
+            for kind, ids in expected(it, login).items():
+                assert await stored(it, kind) == ids, kind
 
 
 async def test_null_fields_of_deleted_accounts_and_forks_are_stored_and_counted(tmp_path: Path, embedded_url: str):

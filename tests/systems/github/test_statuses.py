@@ -1,11 +1,14 @@
 """Every status of GitHub, and what becomes of its job."""
 
+from typing import Any
+
 import pytest
 
 from tests.systems.github.answers import API, answer, follow_up, link, message, task
-from tidegate.engine.source import Cursor, Verdict
+from tidegate.engine.source import Cursor, Task, Verdict
 from tidegate.storage.documents import Listing
 from tidegate.systems.github import GithubSource, kinds, limits
+from tidegate.systems.github.kinds import ListOrder
 
 SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 PRIMARY = "API rate limit exceeded for user ID 1."
@@ -153,9 +156,47 @@ def test_a_failure_is_classified_without_a_readable_message(body: bytes):
     assert (reading.verdict, reading.reason) == (Verdict.RETRY, "status 502")
 
 
-def test_no_content_is_an_empty_list():
-    reading = source.read(task(), answer(204))
-    assert (reading.verdict, list(reading.documents)) == (Verdict.DONE, [])
+def of_kind(kind: str, **state: Any) -> Task:
+    """A job of any kind, with the least that its parameters must have."""
+    match kinds.REGISTRY[kind].order:
+        case ListOrder.DETAILS:
+            state = {"path": "/repositories/7/x", "item": "1", "fields": {}, **state}
+        case ListOrder.BATCHES:
+            state = {"batch": [{"id": "I_1", "fields": {}}], **state}
+        case ListOrder.PULL_REQUESTS:
+            state = {"newest": "2026-01-01T00:00:00Z", **state}
+        case _:
+            pass
+    return task(kind, **state)
+
+
+EMPTY_REPOSITORY = {kinds.REPO_CONTRIBUTORS, kinds.REPO_CODE_FREQUENCY}
+
+
+@pytest.mark.parametrize("kind", kinds.REGISTRY)
+@pytest.mark.parametrize("status", [200, 203, 204, 205])
+def test_an_answer_without_content_is_requested_again(kind: str, status: int):
+    """An empty list would mark all its documents as gone, and end the list at this page."""
+    if status == 204 and kind in EMPTY_REPOSITORY:
+        return
+    for headers in ({}, link("/x?page=2"), {"ETag": '"e"'}):
+        reading = source.read(of_kind(kind), answer(status, b"", headers))
+        found = (reading.verdict, list(reading.completed), list(reading.follow_ups), reading.cursor)
+        assert found == (Verdict.RETRY, [], [], None)
+
+
+@pytest.mark.parametrize("kind", sorted(EMPTY_REPOSITORY))
+def test_an_empty_repository_has_no_contributors_and_no_changes(kind: str):
+    reading = source.read(task(kind), answer(204))
+    assert reading.verdict is Verdict.DONE
+    assert [listing.kind for listing in reading.completed] == [kinds.DOCUMENTS[kind]]
+
+
+@pytest.mark.parametrize("state", [{"number": 2, "path": "/x?page=2"}, {"lap": 2}])
+def test_no_content_after_the_first_page_is_requested_again(state: dict[str, Any]):
+    """The repository is not empty, since its first page had content."""
+    reading = source.read(task(kinds.REPO_CONTRIBUTORS, **state), answer(204))
+    assert (reading.verdict, reading.cursor) == (Verdict.RETRY, None)
 
 
 def test_an_empty_repository_and_disabled_issues_are_empty_lists():

@@ -124,6 +124,8 @@ class FaultKind(StrEnum):
     PARTIAL = "partial"  # GraphQL: data with holes, and errors
     HTML = "html"  # 200, and a page of HTML, as proxies send it
     EMPTY = "empty"  # 200, and no body
+    NO_CONTENT = "204"  # no content, in place of what there is
+    RESET_CONTENT = "205"  # the same, by another status
     NULL_ITEM = "null"  # one item of a list is null
     NO_ID = "no-id"  # one item of a list has no id
     WRONG_TYPE = "wrong-type"  # the id of one item of a list is of another type

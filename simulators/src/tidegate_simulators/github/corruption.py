@@ -1,4 +1,4 @@
-"""Invalid answers with status 200: bad items in a list, HTML, no body, another user's profile.
+"""Invalid successful answers: bad items in a list, HTML, no body, another user's profile.
 
 Which item of a page is corrupted depends on its id alone. So a page that is requested again has the same bad item, as
 with the real GitHub, and an unchanged page keeps its ETag.
@@ -19,6 +19,8 @@ CORRUPTIONS = frozenset(
     {
         FaultKind.HTML,
         FaultKind.EMPTY,
+        FaultKind.NO_CONTENT,
+        FaultKind.RESET_CONTENT,
         FaultKind.NULL_ITEM,
         FaultKind.NO_ID,
         FaultKind.WRONG_TYPE,
@@ -48,6 +50,10 @@ class AnswerCorrupter:
                 return Answer(200, _HTML, answer.headers, content_type="text/html", cost=answer.cost)
             case FaultKind.EMPTY:
                 return Answer(200, b"", answer.headers, cost=answer.cost)
+            case FaultKind.NO_CONTENT:
+                return Answer(204, b"", answer.headers, cost=answer.cost)
+            case FaultKind.RESET_CONTENT:
+                return Answer(205, b"", answer.headers, cost=answer.cost)
             case FaultKind.MIXED_UP:
                 return self._of_another(answer) if call.match.route == "user" else None
             case _:

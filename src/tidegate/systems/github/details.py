@@ -75,7 +75,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     if declared.is_single:
         body = msgspec.json.decode(answer.body, type=dict[str, Any])
         return Reading(documents=[_document(task, state, declared, body)])
-    content = items.content(answer)
+    content = answer.body
     if declared.items_key is not None:
         content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
     page = read_items(content, dict[str, Any], lambda item, _raw: _document(task, state, declared, item))

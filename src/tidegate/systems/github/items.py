@@ -64,11 +64,6 @@ _LONGEST_ID = 120
 _OWNER = re.compile(r"/repos/([^/]+)/")
 
 
-def content(answer: Answer) -> bytes:
-    """The JSON of a list. Only a 204 means an empty list: a 200 without a body is truncated."""
-    return b"[]" if answer.status == 204 else answer.body
-
-
 def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str | None:
     """The new owner, if a repository was transferred after its former owner's list was read; otherwise None.
 
@@ -91,20 +86,18 @@ def plain_id(name: str) -> str:
 def numbered(task: Task, kind: str, answer: Answer) -> Items[Item]:
     """Parse items that have a number."""
     return read_items(
-        content(answer),
-        Item,
-        lambda item, raw: document(task, kind, str(item.id), raw, version=item.updated_at),
+        answer.body, Item, lambda item, raw: document(task, kind, str(item.id), raw, version=item.updated_at)
     )
 
 
 def commits(task: Task, kind: str, answer: Answer, repository: int) -> Items[Commit]:
     """Parse commits; the id contains the repository, because several repositories may have the same commit."""
-    return read_items(content(answer), Commit, lambda item, raw: document(task, kind, f"{repository}:{item.sha}", raw))
+    return read_items(answer.body, Commit, lambda item, raw: document(task, kind, f"{repository}:{item.sha}", raw))
 
 
 def events(task: Task, kind: str, answer: Answer) -> Items[EventItem]:
     """Parse events, which never change."""
-    return read_items(content(answer), EventItem, lambda item, raw: document(task, kind, item.id, raw))
+    return read_items(answer.body, EventItem, lambda item, raw: document(task, kind, item.id, raw))
 
 
 def document(

@@ -111,6 +111,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Field and value of items that do not change any more. Others are read again by the next run."""
     is_single: bool = False
     """Whether the answer is one document instead of a list."""
+    is_computed_from_commits: bool = False
+    """Whether GitHub answers 204 for a repository without commits. For any other kind, a 204 is a failure."""
     connection: str | None = None
     """Field in GraphQL that has the list: of a repository for `CONNECTION`, of the item of the parent for `BATCHES`."""
     selection: str | None = None
@@ -259,6 +261,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             columns=columns.CONTRIBUTOR,
             path="contributors",
             is_unique=False,
+            is_computed_from_commits=True,
         ),
         REPO_DEPLOYMENTS: Kind(
             name="deployments",
@@ -294,6 +297,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             columns=columns.CODE_FREQUENCY,
             path="stats/code_frequency",
             is_single=True,
+            is_computed_from_commits=True,
         ),
         REPO_STARGAZERS: Kind(
             name="stargazers",

@@ -131,12 +131,16 @@ def unchanged(task: Task, _answer: Answer) -> Reading:
 
 def refused(task: Task, answer: Answer) -> Reading | None:
     """Treat lists that are disabled, empty or too large as empty, and lists for collaborators as unavailable."""
+    state, declared = PagedListState.of(task), kinds.REGISTRY[task.spec.kind]
+    # On a later page or lap, the repository has shown that it is not empty.
+    if answer.status == 204 and declared.is_computed_from_commits and (state.number, state.lap) == (1, 1):
+        return read(task, msgspec.structs.replace(answer, body=b"[]"), None)
     words = answer.body.decode(errors="replace").lower()
     if answer.status in (409, 410):
         return Reading(completed=[task.listing(kinds.DOCUMENTS[task.spec.kind])])
     if answer.status == 403 and _RESTRICTED in words:
         return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
-    if answer.status == 422 and kinds.REGISTRY[task.spec.kind].is_single:
+    if answer.status == 422 and declared.is_single:
         return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
     return None
 
@@ -164,11 +168,11 @@ def _begun(task: Task) -> PagedListState:
 def _items(task: Task, state: PagedListState, declared: Kind, answer: Answer) -> Items[dict[str, Any]]:
     kind = kinds.DOCUMENTS[task.spec.kind]
     if declared.is_single:
-        weeks = msgspec.json.decode(items.content(answer))
+        weeks = msgspec.json.decode(answer.body)
         document = items.document(task, kind, state.scope, {"weeks": weeks})
         return Items(read=[], documents=[document], skipped=[])
-    content = items.content(answer)
-    if declared.items_key is not None and content != b"[]":
+    content = answer.body
+    if declared.items_key is not None:
         content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
     ghosts = Counter[str]()  # items of deleted accounts on this page
 

@@ -18,7 +18,7 @@ from tidegate.engine.items import read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
-from tidegate.systems.github import items, kinds
+from tidegate.systems.github import kinds
 from tidegate.systems.github.limits import explain, left_out
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import (
@@ -122,7 +122,7 @@ class Repositories:
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """Read a page that is new or changed."""
         state = _begun(task)
-        found, notes = (items.content(answer), left_out(answer)) if state.query is None else _found(state, answer)
+        found, notes = (answer.body, left_out(answer)) if state.query is None else _found(state, answer)
         listed = read_items(found, ShownRepository, partial(_document, task, state.login))
         skipped = [*listed.skipped, *notes]
         if state.query is not None:

@@ -93,7 +93,7 @@ class AnswerReader(Protocol):
 def interpret(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> Reading:
     """Interpret the answer to a job."""
     match answer.status:
-        case 200 | 203 | 204:
+        case 200 | 203:
             return _content(task, answer, reader, api_url)
         case 304:
             return msgspec.structs.replace(reader.unchanged(task, answer), unchanged=True)
