@@ -105,7 +105,7 @@ async def test_results_of_a_process_with_a_wrong_clock_are_ordered_by_the_server
 ):
     """Both events are published first, so that only the times of the permits say which result is the newer one.
 
-    The process whose clock is ahead sends first; the one whose clock is behind sends last.
+    The process with the wrong clock sends first if that clock is ahead, and last if it is behind.
     """
 
     async def unknown(*_: object) -> list[bool]:
