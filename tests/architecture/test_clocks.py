@@ -26,6 +26,7 @@ ALLOWED = {
     "primitives/limiter/calling_process.py": "sets the wall clock of its process wrong",
     "scenarios/test_scenarios.py": "passes the time of the loop on to the tested code, and compares nothing with it",
     "servers/proxy.py": "delays each packet by the same time, as a slow network does",
+    "systems/snapshots/refreshing_process.py": "sets the wall clock of its process wrong",
     "systems/snapshots/test_upstream_requests.py": "plays an upstream that notes by its own clock when calls arrive",
     "whole/upstream.py": "plays an upstream whose windows follow its own clock",
 }
