@@ -23,6 +23,7 @@ PUBLIC_MODULES = (
     "tidegate.engine",
     "tidegate.http",
     "tidegate.cli",
+    "tidegate.core.telemetry.metrics",
     "tidegate.storage.sql",
     *(f"tidegate.primitives.{name}" for name in ("coalescer", "gate", "limiter", "stream", "timers", "wakeup")),
     *(f"tidegate.systems.{name}" for name in ("campaigns", "crawl", "github", "ranking", "snapshots", "waiting_room")),

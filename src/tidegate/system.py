@@ -338,6 +338,9 @@ class System:
     """`module:metadata` of a system in another distribution: its tables. Missing ones are created when the database is
     migrated; existing ones are never altered or dropped. Their names begin with the name of the system. Systems of this
     distribution share one history of migrations instead."""
+    metrics: ClassVar[str] = ""
+    """The module that defines its metrics, all in `tidegate.core.telemetry.metrics.REGISTRY`. It is imported when the
+    system is opened, so that its counters are exported from zero."""
     kept_tables: ClassVar[Mapping[str, str]] = {}
     """Tables without a retention rule, and why they do not grow without bound."""
 

@@ -63,7 +63,7 @@ async def tidegate(variables: dict[str, str], *arguments: str) -> tuple[int | No
     return process.returncode, out.decode()
 
 
-async def test_an_installed_system_brings_six_kinds_of_contributions(installed: Path, page: str, tmp_path: Path):
+async def test_an_installed_system_brings_seven_kinds_of_contributions(installed: Path, page: str, tmp_path: Path):
     (tmp_path / "data").mkdir()
     await migrated_folder(tmp_path / "data")
     variables = environment(tmp_path, PYTHONPATH=str(installed), TIDEGATE_LINK_CHECKER__TIMEOUT="7s")
@@ -87,6 +87,9 @@ async def test_an_installed_system_brings_six_kinds_of_contributions(installed: 
             async with session.get(f"{client.url}/v1/live?topic=links") as live:
                 event = await anext(each async for each in read_events(live) if each.kind)
             assert (event.kind, event.data) == ("links", checked), "a topic"
+            metrics = (await client.get("/metrics")).body.decode()
+            counts = [f'links_checked_total{{outcome="{each}"}} {n}.0' for each, n in (("answered", 1), ("failed", 0))]
+            assert [each for each in counts if each not in metrics.splitlines()] == [], "a metric"
             unknown = await client.get("/v1/live?topic=nothing")
             assert (unknown.status, "links" in unknown.json["detail"]) == (422, True)
     finally:
@@ -139,6 +142,77 @@ async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp
     packages = {name.rpartition(".")[0] for name in declarations}
     others = [name for name in modules if not name.startswith(f"tidegate.systems.{system}")]
     assert set(others) - declarations - packages == set()
+
+
+METRICS_OF_OPEN_SYSTEMS = """
+import asyncio, sys
+from tidegate.app import open_application
+from tidegate.core.telemetry.metrics import exposition
+from tidegate.settings import Settings
+
+async def main():
+    async with open_application(Settings.load()):
+        print(exposition().decode())
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """An installed distribution with a system whose metrics no other module imports."""
+    folder = tmp_path / "counting"
+    metadata = folder / "counting-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[tidegate.systems]\ncounting = counting:Counting\n")
+    (folder / "counting.py").write_text(
+        "from tidegate.system import System\n"
+        "class Counting(System):\n"
+        "    name = 'counting'\n"
+        "    metrics = 'counting_metrics'\n"
+    )
+    (folder / "counting_metrics.py").write_text(
+        "from prometheus_client import Counter\n"
+        "from tidegate.core.telemetry.metrics import REGISTRY\n"
+        "COUNTED = Counter('things_counted', 'Things that were counted.', registry=REGISTRY)\n"
+    )
+    return folder
+
+
+async def exported(variables: dict[str, str]) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", METRICS_OF_OPEN_SYSTEMS, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
+async def test_metrics_of_open_systems_are_exported_from_zero(counting: Path, tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    await migrated_folder(tmp_path / "data")
+    variables = environment(tmp_path, PYTHONPATH=str(counting), TIDEGATE_SYSTEMS='["counting"]')
+
+    code, told = await exported(variables)
+
+    assert code == 0, told
+    lines = told.splitlines()
+    assert "things_counted_total 0.0" in lines
+
+
+async def test_a_metric_with_a_name_that_exists_is_reported_before_the_database_is_opened(
+    counting: Path, tmp_path: Path
+):
+    module = counting / "counting_metrics.py"
+    module.write_text(module.read_text().replace("things_counted", "http_requests"))
+    variables = environment(tmp_path, PYTHONPATH=str(counting), TIDEGATE_SYSTEMS='["counting"]')
+
+    code, told = await exported(variables)
+
+    assert code == 1
+    assert "the metrics of the system 'counting' cannot be loaded: DuplicateTimeseries: " in told
+    assert "http_requests" in told
+    assert not (tmp_path / "data" / "tidegate.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ from functools import cache
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from tidegate.core.plugins import all_metrics
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.catalogue import EVENTS
 
+NO_METRICS = {"REGISTRY", "BRIEF_S", "LONG_S"}
+"""Constants beside the metrics."""
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOGGERS = {"log", "_log"}
 TELEMETRY = "tidegate/core/telemetry/"
@@ -19,7 +22,13 @@ QUIETS_LIBRARIES = {
     "tidegate/systems/snapshots/transports/kafka/connection.py": "a driver logs the password at the level debug",
 }
 """Modules that touch the standard logging, to set a library's level only."""
-METRICS = {name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)}
+MODULES_OF_METRICS = {module.__name__: module for module in (metrics, *all_metrics().values())}
+METRICS = {
+    (module.__name__, name)
+    for module in MODULES_OF_METRICS.values()
+    for name, value in vars(module).items()
+    if isinstance(value, MetricWrapperBase)
+}
 
 
 @cache
@@ -38,6 +47,11 @@ def logging_calls(tree: ast.Module) -> Iterator[ast.Call]:
                 yield node
 
 
+def module_name(path: str) -> str:
+    """The name under which a module is imported, by its path below `src`."""
+    return path.removesuffix(".py").replace("/", ".")
+
+
 def imported(tree: ast.Module) -> set[str]:
     """The top-level packages that a module imports."""
     names: set[str] = set()
@@ -49,15 +63,20 @@ def imported(tree: ast.Module) -> set[str]:
     return names
 
 
-def used_metrics(tree: ast.Module) -> set[str]:
-    """Every `metrics.NAME`, and every name imported from the module of metrics."""
-    names: set[str] = set()
+def used_metrics(tree: ast.Module) -> set[tuple[str, str]]:
+    """Every `metrics.NAME`, and every name imported from a module of metrics, with the name of the module."""
+    used: set[tuple[str, str]] = set()
+    aliases = dict[str, str]()
     for node in nodes_of(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "metrics":
-            names.add(node.attr)
-        elif isinstance(node, ast.ImportFrom) and node.module == "tidegate.core.telemetry.metrics":
-            names |= {alias.name for alias in node.names}
-    return {name for name in names if name.isupper() and name != "REGISTRY"}
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES_OF_METRICS:
+            used |= {(node.module, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported_modules = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            aliases |= {name: place for name, place in imported_modules.items() if place in MODULES_OF_METRICS}
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+            used.add((aliases[node.value.id], node.attr))
+    return {(module, name) for module, name in used if name.isupper() and name not in NO_METRICS}
 
 
 def test_every_event_name_is_a_string_literal(modules: dict[str, ast.Module]):
@@ -110,20 +129,16 @@ def test_only_listed_modules_import_logging_libraries(modules: dict[str, ast.Mod
 
 
 def test_defined_metrics_and_used_metrics_are_equal(modules: dict[str, ast.Module]):
-    used: set[str] = set()
+    used: set[tuple[str, str]] = set()
     for path, tree in modules.items():
-        if not path.startswith(TELEMETRY):
+        if module_name(path) not in MODULES_OF_METRICS:
             used |= used_metrics(tree)
 
     assert sorted(METRICS - used) == [], "defined, but used nowhere"
     assert sorted(used - METRICS) == [], "used, but not defined"
 
 
-def test_metrics_are_defined_in_one_place(modules: dict[str, ast.Module]):
-    elsewhere = [
-        path
-        for path, tree in modules.items()
-        if path != f"{TELEMETRY}metrics.py" and "prometheus_client" in imported(tree)
-    ]
+def test_metrics_are_defined_only_in_the_modules_that_systems_declare(modules: dict[str, ast.Module]):
+    defining = {module_name(path) for path, tree in modules.items() if "prometheus_client" in imported(tree)}
 
-    assert elsewhere == []
+    assert defining == MODULES_OF_METRICS.keys()

@@ -5,6 +5,7 @@ from functools import cache
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from tidegate.core.plugins import all_metrics
 from tidegate.core.telemetry import metrics
 
 OF_TARGETS = {"job", "instance", "deployment", "le"}
@@ -35,7 +36,7 @@ _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"),
 def told() -> dict[str, set[str]]:
     """Every series that a process can tell, and the labels that it has."""
     series: dict[str, set[str]] = {name: set() for name in OF_PROMETHEUS | OF_THE_PROCESS}
-    for metric in vars(metrics).values():
+    for metric in (each for module in (metrics, *all_metrics().values()) for each in vars(module).values()):
         if isinstance(metric, MetricWrapperBase):
             (family,) = metric.describe()
             labels = set(metric._labelnames)  # pyright: ignore[reportPrivateUsage]

@@ -7,6 +7,7 @@ import aiohttp
 import msgspec
 from sqlalchemy import insert, select, update
 
+from link_checker.metrics import LINKS_CHECKED
 from link_checker.settings import LinkCheckerSettings
 from link_checker.tables import links
 from tidegate import Api, Context, Database, OpenSystem, Service, Topic, Transaction
@@ -71,6 +72,7 @@ class LinkService:
             while not stopping.is_set():
                 for link in [each for each in await self._database.read(listed) if each.status is None]:
                     status = await _status_of(session, link.url)
+                    LINKS_CHECKED.labels("answered" if status else "failed").inc()
                     await self._database.transaction(_record, link.url, status)
                 woken = asyncio.create_task(self._wakeup.wait(_PAUSE_S))
                 await asyncio.wait([woken, stop], return_when=asyncio.FIRST_COMPLETED)

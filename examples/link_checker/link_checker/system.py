@@ -12,6 +12,7 @@ class LinkCheckerSystem(System):
     name = "link_checker"
     sections = {"link_checker": "link_checker.settings:LinkCheckerSettings"}
     commands = {"links": Command("link_checker.commands:app", "Add links, and see which of them answer.")}
+    metrics = "link_checker.metrics"
     tables = "link_checker.tables:metadata"
     kept_tables = {"link_checker_links": "one row for each link that was added"}
 

@@ -10,7 +10,7 @@ from sqlalchemy import MetaData
 
 from tidegate.connections import open_context
 from tidegate.core.errors import ContractBroken, ServerRefused
-from tidegate.core.plugins import load_place
+from tidegate.core.plugins import load_metrics, load_place
 from tidegate.dashboard.recorder import HistoryRecorder
 from tidegate.engine.preflight import check_before_migration
 from tidegate.engine.system import OpenCollection
@@ -115,6 +115,8 @@ async def open_application(settings: Settings, names: Sequence[str] | None = Non
             await application.process().run(handle_signals=True)
     """
     systems = enabled_systems(settings, names)
+    for system in systems:
+        load_metrics(system)
     # Settings are checked before the schema is changed: a process that cannot start must not migrate.
     check = partial(check_before_migration, settings, systems)
     async with AsyncExitStack() as stack:

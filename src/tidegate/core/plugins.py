@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any
 
 from tidegate.core.errors import InvalidSettings, TidegateError
@@ -108,6 +109,28 @@ def all_sections() -> Mapping[str, Any]:
     """The classes of all sections of all systems that can be loaded. Imports every installed system."""
     names = [section for system in loadable_systems() for section in system.sections]
     return {name: section_class(name) for name in sorted(names)}
+
+
+def load_metrics(system: Any) -> ModuleType | None:
+    """Import the module that defines the metrics of a system; None if it has no metrics of its own.
+
+    Raises `InvalidSettings` if it cannot be imported, for instance because another metric has one of its names.
+    """
+    if not system.metrics:
+        return None
+    try:
+        return import_module(system.metrics)
+    except Exception as error:  # code of another distribution: name it, whatever is wrong
+        raise InvalidSettings(
+            f"the metrics of the system {system.name!r} cannot be loaded: {type(error).__name__}: {error}. "
+            "Repair or uninstall it, or leave it out of TIDEGATE_SYSTEMS"
+        ) from error
+
+
+def all_metrics() -> Mapping[str, ModuleType]:
+    """Modules of metrics by name of the system, of all systems that can be loaded. Imports every installed system."""
+    modules = {system.name: load_metrics(system) for system in loadable_systems()}
+    return {name: module for name, module in modules.items() if module is not None}
 
 
 def _distribution(point: EntryPoint) -> str:

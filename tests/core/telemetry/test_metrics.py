@@ -4,8 +4,10 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tidegate.core.plugins import all_metrics
 from tidegate.core.telemetry import metrics
 
+all_metrics()  # registers the metrics of all systems
 FAMILIES = {family.name: family for family in metrics.REGISTRY.collect()}
 
 

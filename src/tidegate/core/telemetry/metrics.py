@@ -8,15 +8,18 @@ import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
+__all__ = ["BRIEF_S", "LONG_S", "REGISTRY", "from_zero"]
+"""Public: what the owner of a system needs for its metrics."""
+
 REGISTRY = CollectorRegistry()
 """Separate from the default registry, so that an embedding program decides what it exposes."""
 
-_BRIEF_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_LONG_S = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+BRIEF_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LONG_S = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
 
-def _from_zero(metric: Counter | Histogram, *values: str) -> None:
-    """Export the metric for these label values from the start.
+def from_zero(metric: Counter | Histogram, *values: str) -> None:
+    """Export a metric with one label for these values of it from the start.
 
     A series that begins with its first event begins at 1, which `increase()` does not count.
     """
@@ -59,13 +62,13 @@ TIMER_LATENESS = Histogram(
     "timer_lateness_seconds",
     "How long after its due time a timer was promoted, in seconds.",
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 SCHEDULER_SLEEP_DURATION = Histogram(
     "scheduler_sleep_duration",
     "How long the timekeeper slept until a timer or a wake-up, in seconds.",
     registry=REGISTRY,
-    buckets=_LONG_S,
+    buckets=LONG_S,
 )
 SCHEDULER_LEADER_ACTIVE = Gauge(
     "scheduler_leader_active", "1 while this process is the leader, else 0.", registry=REGISTRY
@@ -75,7 +78,7 @@ SCHEDULER_LEADER_ACTIVE = Gauge(
 SCHEDULES_FIRED = Counter(
     "schedules_fired", "Schedules that were due: begun, skipped or failed.", ["outcome"], registry=REGISTRY
 )
-_from_zero(SCHEDULES_FIRED, "begun", "skipped", "failed")
+from_zero(SCHEDULES_FIRED, "begun", "skipped", "failed")
 
 # engine: counted where it happens, or computed by engine/reports/gauges.py at scrape time
 COLLECTION_RUNS_ACTIVE = Gauge("collection_runs_active", "Runs that are not over.", registry=REGISTRY)
@@ -90,7 +93,7 @@ JOB_PROCESSING_TIME = Histogram(
     "Duration of a job in a worker: its call, and the wait until the committer took its result, in seconds.",
     ["kind"],
     registry=REGISTRY,
-    buckets=_LONG_S,
+    buckets=LONG_S,
 )
 COLLECT_ITEMS_SKIPPED = Counter(
     "collect_items_skipped",
@@ -110,7 +113,7 @@ COLLECT_RESULTS_REFUSED = Counter(
     ["fate"],
     registry=REGISTRY,
 )
-_from_zero(COLLECT_RESULTS_REFUSED, "refused", "unwritten")
+from_zero(COLLECT_RESULTS_REFUSED, "refused", "unwritten")
 METRICS_SOURCE_UP = Gauge(
     "metrics_source_up",
     "Whether the last look at a source succeeded; if not, its gauges are NaN.",
@@ -125,14 +128,14 @@ HTTP_REQUEST_SECONDS = Histogram(
     "From a request to the beginning of its answer, in seconds.",
     ["route"],
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 HTTP_LOGINS = Counter("http_logins", "Attempts to log in, by outcome.", ["outcome"], registry=REGISTRY)
 HTTP_KEYS_REFUSED = Counter(
     "http_keys_refused", "Wrong API keys, sent with a request or to log in.", ["where"], registry=REGISTRY
 )
-_from_zero(HTTP_LOGINS, "good", "wrong", "blocked")
-_from_zero(HTTP_KEYS_REFUSED, "request", "login")
+from_zero(HTTP_LOGINS, "good", "wrong", "blocked")
+from_zero(HTTP_KEYS_REFUSED, "request", "login")
 HTTP_LISTENERS = Gauge("http_listeners", "Streams of events that are open.", registry=REGISTRY)
 
 # primitives/gate
@@ -155,8 +158,8 @@ RATE_LIMITER_ACQUIRED = Counter(
 RATE_LIMITER_REJECTED = Counter(
     "rate_limiter_rejected", "Requests refused by the limiter, in units.", ["priority"], registry=REGISTRY
 )
-_from_zero(RATE_LIMITER_ACQUIRED, "high", "low")
-_from_zero(RATE_LIMITER_REJECTED, "high", "low")
+from_zero(RATE_LIMITER_ACQUIRED, "high", "low")
+from_zero(RATE_LIMITER_REJECTED, "high", "low")
 
 # primitives/coalescer
 DEDUP_COALESCE_HIT = Counter(
@@ -202,13 +205,13 @@ OUTBOX_HANDLING = Histogram(
     "How long a handler worked on one event, in seconds.",
     ["kind"],
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 OUTBOX_WAIT = Histogram(
     "outbox_wait_seconds",
     "From an event's commit to the end of its handling, in seconds.",
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 
 # snapshots/prefetch and snapshots/archive
@@ -250,21 +253,21 @@ CONSUMER_LAG = Gauge(
 )
 DLQ_MESSAGE_COUNT = Gauge("dlq_message_count", "Events that are dead letters.", registry=REGISTRY)
 DLQ_MESSAGES = Counter("dlq_messages", "Events that became dead letters.", ["reason"], registry=REGISTRY)
-_from_zero(DLQ_MESSAGES, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
+from_zero(DLQ_MESSAGES, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
 PRODUCER_SEND_FAILED = Counter("producer_send_failed", "Events that could not be published.", registry=REGISTRY)
 UPDATE_PROCESS_DURATION = Histogram(
     "update_process_duration_seconds",
     "From an event's receipt to its acknowledgement, the wait for a permit included, in seconds.",
     ["priority"],
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
-_from_zero(UPDATE_PROCESS_DURATION, "high", "low")
+from_zero(UPDATE_PROCESS_DURATION, "high", "low")
 UPDATE_PROCESS_ERROR = Counter(
     "update_process_error", "Refreshes that failed, also those that are tried again.", ["reason"], registry=REGISTRY
 )
-_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
-_from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_429")
+from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR", "WRONG_SUBJECT", "UNKNOWN_SCHEMA")
+from_zero(UPDATE_PROCESS_ERROR, "UPSTREAM_429")
 OBSOLETE_EVENT_SKIPPED = Counter(
     "obsolete_event_skipped", "Events skipped because a newer one of their subject was published.", registry=REGISTRY
 )
@@ -272,7 +275,7 @@ DB_UPSERT_DURATION = Histogram(
     "db_upsert_duration_seconds",
     "How long a batch of snapshots took to write, in seconds.",
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 DB_CIRCUIT_BREAKER_STATE = Gauge(
     "db_circuit_breaker_state", "The breaker of the database: 0 closed, 1 trying, 2 open.", registry=REGISTRY
@@ -284,7 +287,7 @@ REDIS_COMMAND_DURATION = Histogram(
     "redis_command_duration_seconds",
     "How long the Valkey server took to answer a command or a pipeline, blocking ones left out, in seconds.",
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 SNAPSHOT_READS = Counter(
     "snapshot_reads", "Snapshots read, by where they were found: local, server or sql.", ["found"], registry=REGISTRY
@@ -321,8 +324,8 @@ CAMPAIGN_PROCESSED = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
-_from_zero(CAMPAIGN_ENTRIES, "accepted", "duplicate", "sold_out", "not_open", "busy")
-_from_zero(CAMPAIGN_PROCESSED, "issued", "refused", "sold_out", "known")
+from_zero(CAMPAIGN_ENTRIES, "accepted", "duplicate", "sold_out", "not_open", "busy")
+from_zero(CAMPAIGN_PROCESSED, "issued", "refused", "sold_out", "known")
 CAMPAIGN_CONSUMER_POOLS = Gauge("campaign_consumer_pools", "Campaigns that this process serves.", registry=REGISTRY)
 CAMPAIGN_CONSUMERS = Gauge("campaign_consumers", "Consumers of campaigns in this process.", registry=REGISTRY)
 CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns with undecided entries or with consumers.", registry=REGISTRY)
@@ -367,7 +370,7 @@ UPSTREAM_REQUEST_SECONDS = Histogram(
     "From a request to the last byte of its answer, in seconds.",
     ["host"],
     registry=REGISTRY,
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
 )
 
 # runtime/supervisor
@@ -394,7 +397,7 @@ GITHUB_WEBHOOK_DOCUMENTS = Counter(
 GITHUB_WEBHOOK_APPLY = Histogram(
     "github_webhook_apply_seconds",
     "Time from the start of applying a delivery to the commit of its documents, in seconds.",
-    buckets=_BRIEF_S,
+    buckets=BRIEF_S,
     registry=REGISTRY,
 )
 
