@@ -188,16 +188,18 @@ async def exported(variables: dict[str, str]) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
-async def test_metrics_of_open_systems_are_exported_from_zero(counting: Path, tmp_path: Path):
+async def test_metrics_of_open_systems_and_of_no_others_are_exported_from_zero(counting: Path, tmp_path: Path):
     (tmp_path / "data").mkdir()
     await migrated_folder(tmp_path / "data")
-    variables = environment(tmp_path, PYTHONPATH=str(counting), TIDEGATE_SYSTEMS='["counting"]')
+    variables = environment(tmp_path, PYTHONPATH=str(counting), TIDEGATE_SYSTEMS='["counting", "waiting_room"]')
 
     code, told = await exported(variables)
 
     assert code == 0, told
     lines = told.splitlines()
     assert "things_counted_total 0.0" in lines
+    assert "room_throttled_total 0.0" in lines
+    assert "ranking_reads_degraded_total 0.0" not in lines
 
 
 async def test_a_metric_with_a_name_that_exists_is_reported_before_the_database_is_opened(

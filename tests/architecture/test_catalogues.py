@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
-from tidegate.core.plugins import all_metrics
+from tidegate.core.plugins import all_metrics, load_system
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.catalogue import EVENTS
 
@@ -142,3 +143,10 @@ def test_metrics_are_defined_only_in_the_modules_that_systems_declare(modules: d
     defining = {module_name(path) for path, tree in modules.items() if "prometheus_client" in imported(tree)}
 
     assert defining == MODULES_OF_METRICS.keys()
+
+
+@pytest.mark.parametrize("name", all_metrics())
+def test_the_metrics_of_a_system_are_in_its_folder(name: str):
+    system = load_system(name)
+
+    assert system.metrics == f"{type(system).__module__.rpartition('.')[0]}.metrics"

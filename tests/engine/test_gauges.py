@@ -14,6 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import patience, simulated_delay
 from tidegate.core.telemetry import metrics
 from tidegate.engine.lifecycle import RunState
+from tidegate.engine.metrics import COLLECTION_RUNS_ACTIVE
 from tidegate.engine.reports.gauges import EngineGauges, RunFigures, count_runs
 from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
@@ -141,7 +142,7 @@ async def test_a_failing_gauge_source_does_not_affect_other_sources(
     assert all(map(math.isnan, values(metrics.STREAM_PENDING_COUNT)))
     assert values(metrics.METRICS_SOURCE_UP.labels("streams")) == [0]
     assert values(metrics.METRICS_SOURCE_UP.labels("gate")) == [1]
-    assert values(metrics.COLLECTION_RUNS_ACTIVE) == [0]
+    assert values(COLLECTION_RUNS_ACTIVE) == [0]
     assert not any(map(math.isnan, values(metrics.GATE_WAITING)))
 
     stream.fails = False
@@ -168,4 +169,4 @@ async def test_a_read_of_gauges_has_a_deadline(make: Callable[[timedelta], Engin
     async with patience():
         await gauges.refresh()
 
-    assert values(metrics.COLLECTION_RUNS_ACTIVE) == [0]
+    assert values(COLLECTION_RUNS_ACTIVE) == [0]

@@ -38,13 +38,13 @@ import msgspec
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, WriteGroup, take, write_batch
 from tidegate.engine.gate_sync import ExcludedCredentials, PermitSettler, Recovery, exclude_none
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, to_refused, without_calls
 from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
+from tidegate.engine.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.staging import Staging
 from tidegate.primitives.gate import Admitted, Gate

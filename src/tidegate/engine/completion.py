@@ -13,12 +13,12 @@ from functools import partial
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs, tracing
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import how_to_get_one, records
 from tidegate.engine.credentials.pools import has_credentials
 from tidegate.engine.gate_sync import Recovery
+from tidegate.engine.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine.run_counters import RUN_ENDED, Planning, ended_key, run_ended
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings

@@ -10,11 +10,11 @@ from functools import partial
 
 from sqlalchemy import exists, update
 
-from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine import claims
 from tidegate.engine.job_store import LONGEST_REASON, JobResult, StoredJob, add_jobs
 from tidegate.engine.lifecycle import OPEN_RUNS, JobState, RunState
+from tidegate.engine.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.source import JobSpec
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction, outbox

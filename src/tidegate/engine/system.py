@@ -26,6 +26,7 @@ class CollectionSystem(System):
         "collect": "tidegate.engine.settings:CollectSettings",
         "upstream": "tidegate.engine.upstream.settings:UpstreamSettings",
     }
+    metrics = "tidegate.engine.metrics"
     commands = {
         "collect": Command(f"{_COMMANDS}.collect:collect", "Collect data from GitHub or from another source."),
         "credentials": Command(f"{_COMMANDS}.credentials:app", "Manage the tokens and apps that requests use."),

@@ -18,9 +18,8 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.arguments import require_positive
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import tracing
+from tidegate.engine import metrics, tracing
 from tidegate.engine.calls import Calls
 from tidegate.engine.committer import Committer
 from tidegate.engine.gate_sync import Recovery

@@ -14,7 +14,7 @@ from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import DatabaseUnavailable, InvalidArgument, NotFound
-from tidegate.core.telemetry import metrics
+from tidegate.engine import metrics
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue
 from tidegate.runtime import outage as outage_policy

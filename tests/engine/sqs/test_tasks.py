@@ -17,7 +17,7 @@ from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.core.errors import ValkeyUnavailable
-from tidegate.core.telemetry import metrics
+from tidegate.engine import metrics
 from tidegate.engine.sqs.forwarder import QueueIntake, write_ticket
 from tidegate.engine.sqs.queue import Queue, Unsent
 from tidegate.primitives.stream import Consumer

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from tests.engine.upstream.servers import get, web_server
 from tidegate.core.errors import GrantVoid
-from tidegate.core.telemetry import metrics
+from tidegate.engine import metrics
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.engine.upstream.client import SentMeter
 from tidegate.primitives.limiter import Grant, Priority

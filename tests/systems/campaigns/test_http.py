@@ -18,8 +18,8 @@ from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.dead_letters import dead_letter_store
 from tidegate.systems.campaigns.decider import ConsumerContext
+from tidegate.systems.campaigns.gauges import CampaignDeadLetterCounts
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds
-from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
 from tidegate.systems.campaigns.model import FIRST_COME
 from tidegate.systems.campaigns.worker import CampaignWorker
 

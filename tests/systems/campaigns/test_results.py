@@ -11,12 +11,12 @@ from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.harness import CAMPAIGN
 from tests.systems.campaigns.worker_harness import WorkerHarness, worker_harness_at
 from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.campaigns import metrics
 from tidegate.systems.campaigns.campaign_store import campaign_entries
-from tidegate.systems.campaigns.metrics import CampaignGauges
+from tidegate.systems.campaigns.gauges import CampaignGauges
 from tidegate.systems.campaigns.model import CampaignPlan, EntryAnswer
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.systems.github.answers import API, answer, follow_up, issue, link, task
 from tests.systems.github.deployment import CALM, Deployment, deployed
-from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.lifecycle import RunState
+from tidegate.engine.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
 from tidegate.systems.github import CONVERSATIONS, GithubSource, kinds

@@ -8,10 +8,9 @@ import pytest
 
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.systems.snapshots.test_refresh_worker import refresh_request
-from tidegate.core.telemetry import metrics
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots import metrics, store
 from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
 from tidegate.systems.snapshots.committer import FinishedEvent, RetryNote, write_all
 from tidegate.systems.snapshots.model import SnapshotSubject

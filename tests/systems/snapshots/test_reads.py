@@ -15,6 +15,7 @@ from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.metrics import SNAPSHOT_READS
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.requests import RefreshRequest
@@ -54,13 +55,13 @@ async def test_the_answer_follows_the_contract_and_contains_the_snapshot_unchang
 
 
 async def test_a_thousand_concurrent_readers_cause_one_call(deployment: Deployment):
-    looks, asked = _count(metrics.SNAPSHOT_READS.labels("sql")), _count(metrics.DEDUP_COALESCE_HIT)
+    looks, asked = _count(SNAPSHOT_READS.labels("sql")), _count(metrics.DEDUP_COALESCE_HIT)
     async with deployment.working():
         answers = await asyncio.gather(*(deployment.wait(3) for _ in range(1000)))
 
     assert {answer.freshness for answer in answers} == {Freshness.FRESH}
     assert deployment.sim.calls_of(3) == 1
-    assert _count(metrics.SNAPSHOT_READS.labels("sql")) - looks <= 5  # one look for all, and a few while they waited
+    assert _count(SNAPSHOT_READS.labels("sql")) - looks <= 5  # one look for all, and a few while they waited
     assert _count(metrics.DEDUP_COALESCE_HIT) - asked <= 5  # one of them asked for all
 
 

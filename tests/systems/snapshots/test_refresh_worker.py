@@ -14,10 +14,10 @@ from tests.systems.snapshots.deployment import WITHIN_S, Deployment, deployed, u
 from tests.waiting import lasting_at_least, observe_absence
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry import metrics
 from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots import metrics
 from tidegate.systems.snapshots.api.routes import view
 from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, Reason, RefreshEvent

@@ -22,9 +22,9 @@ import msgspec
 
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidSettings, NoCredential, TidegateError, Unavailable
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
+from tidegate.engine import metrics
 from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import (
     Authority,

@@ -15,6 +15,7 @@ from sqlalchemy import case, func, or_, select
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.telemetry import metrics
 from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.metrics import COLLECTION_RUNS_ACTIVE, PAGE_JOBS_FAILED_RATE, PAGE_JOBS_PENDING
 from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream
@@ -82,7 +83,7 @@ class EngineGauges:
 
     def _sources(self) -> Mapping[str, _Source]:
         """Return the sources of gauges, each with the metrics that it sets."""
-        runs = (metrics.COLLECTION_RUNS_ACTIVE, metrics.PAGE_JOBS_PENDING, metrics.PAGE_JOBS_FAILED_RATE)
+        runs = (COLLECTION_RUNS_ACTIVE, PAGE_JOBS_PENDING, PAGE_JOBS_FAILED_RATE)
         events = (metrics.OUTBOX_PENDING, metrics.OUTBOX_DEAD, metrics.OUTBOX_OLDEST)
         streams = (
             metrics.STREAM_DEPTH,
@@ -105,9 +106,9 @@ class EngineGauges:
 
     async def _look_at_runs(self) -> None:
         figures = await self._database.read(count_runs, timeout=timedelta(seconds=WITHIN_S))
-        metrics.COLLECTION_RUNS_ACTIVE.set(figures.active)
-        metrics.PAGE_JOBS_PENDING.set(figures.pending)
-        metrics.PAGE_JOBS_FAILED_RATE.set(figures.failed_rate)
+        COLLECTION_RUNS_ACTIVE.set(figures.active)
+        PAGE_JOBS_PENDING.set(figures.pending)
+        PAGE_JOBS_FAILED_RATE.set(figures.failed_rate)
 
     async def _look_at_events(self) -> None:
         depth = await self._database.read(outbox.depth, timeout=timedelta(seconds=WITHIN_S))

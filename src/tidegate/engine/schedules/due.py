@@ -24,9 +24,9 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.engine import runs, tracing
 from tidegate.engine.job_store import StoredJob
+from tidegate.engine.metrics import SCHEDULES_FIRED
 from tidegate.engine.orchestrator import Orchestrator, Trigger
 from tidegate.engine.runs import NewRun, RunActive
 from tidegate.engine.schedules import firings

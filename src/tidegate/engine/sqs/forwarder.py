@@ -37,8 +37,8 @@ import msgspec
 from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import UNDECODABLE, InvalidArgument, TidegateError
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine import metrics
 from tidegate.engine.sqs.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received, Unsent
 from tidegate.primitives.stream import Message, TicketedStream
 from tidegate.runtime.outage import Outage

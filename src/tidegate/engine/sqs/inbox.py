@@ -26,8 +26,8 @@ import msgspec
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.errors import UNDECODABLE, ContractBroken, InvalidArgument, TidegateError
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine import metrics
 from tidegate.engine.schedules.firings import require_key
 from tidegate.engine.sqs.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
 from tidegate.runtime.outage import Outage

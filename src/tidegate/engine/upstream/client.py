@@ -8,7 +8,7 @@ from typing import Self
 
 from tidegate.core.clock import Clock, SystemClock, monotonic_ms
 from tidegate.core.errors import ContractBroken
-from tidegate.core.telemetry import metrics
+from tidegate.engine import metrics
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.engine.upstream.connections import ConnectionPool
 from tidegate.engine.upstream.exchange import FAILURES, Exchange

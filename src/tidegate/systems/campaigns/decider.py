@@ -21,14 +21,13 @@ from typing import Any, NamedTuple
 
 from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Consumer, Stream, StreamSettings
 from tidegate.runtime.outage import Outage, StepKeepsFailing
 from tidegate.runtime.waiting import end
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import campaign_store, scripts
+from tidegate.systems.campaigns import campaign_store, metrics, scripts
 from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
 from tidegate.systems.campaigns.kinds import Kinds, KindUnknown
 from tidegate.systems.campaigns.model import CampaignEntry

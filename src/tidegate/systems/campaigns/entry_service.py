@@ -14,8 +14,8 @@ import msgspec
 
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
-from tidegate.core.telemetry import metrics
 from tidegate.storage.valkey import Valkey, lua_script
+from tidegate.systems.campaigns import metrics
 from tidegate.systems.campaigns.installation import REMEMBERED_FOR
 from tidegate.systems.campaigns.model import (
     MOST_DATA,

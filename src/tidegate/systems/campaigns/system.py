@@ -27,6 +27,7 @@ class CampaignSystem(System):
 
     name = "campaigns"
     sections = {"campaigns": "tidegate.systems.campaigns.settings:CampaignSettings"}
+    metrics = "tidegate.systems.campaigns.metrics"
     commands = {
         "campaign": Command(
             "tidegate.systems.campaigns.commands:app", "Create, start and stop campaigns, and show their entries."
@@ -127,13 +128,13 @@ class OpenCampaigns(OpenSystem):
     def dead_letters(self) -> Sequence[DeadLetterStore]:
         """Return the entries that could not be decided."""
         from tidegate.systems.campaigns.dead_letters import dead_letter_store
-        from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
+        from tidegate.systems.campaigns.gauges import CampaignDeadLetterCounts
 
         counts = CampaignDeadLetterCounts(self._context.valkey, self._context.database)
         return [dead_letter_store(self.campaigns.dead_letters, counts.read)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Return the gauges of active campaigns, undecided entries and dead letters."""
-        from tidegate.systems.campaigns.metrics import CampaignGauges
+        from tidegate.systems.campaigns.gauges import CampaignGauges
 
         return [CampaignGauges(self._context.valkey, self._context.database)]

@@ -18,10 +18,9 @@ from weakref import WeakValueDictionary
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import NotFound, Unavailable, ValkeyUnavailable
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
-from tidegate.systems.campaigns import scripts
+from tidegate.systems.campaigns import metrics, scripts
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
 from tidegate.systems.campaigns.decider import ConsumerContext
 from tidegate.systems.campaigns.installation import CampaignInstaller

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidegate.core.telemetry import metrics
 from tidegate.engine.collection import open_source
 from tidegate.engine.dead_letter_stores import row_number
 from tidegate.engine.source_cell import SourceCell
@@ -16,7 +15,7 @@ from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.system import Api, DeadLetterStore, DeadLetterSummary, Gauges, HttpContext, Topic
-from tidegate.systems.crawl import SOURCE
+from tidegate.systems.crawl import SOURCE, metrics
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.crawl.plugin import CrawlParts
 from tidegate.systems.crawl.raws import Raws

@@ -34,13 +34,13 @@ from sqlalchemy import Row, func, select, update
 
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import CRAWL_RAWS
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.faults import words_of
 from tidegate.systems.crawl import raws
 from tidegate.systems.crawl.applying import BatchTally, PreparedRaw, RetryPolicy, apply
+from tidegate.systems.crawl.metrics import CRAWL_RAWS
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites, explain
 from tidegate.systems.crawl.stages import RawState, Stage

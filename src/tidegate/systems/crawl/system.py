@@ -17,6 +17,7 @@ class CrawlSystem(System):
     name = "crawl"
     requires = ("collection",)
     sections = {"crawl": "tidegate.systems.crawl.settings:CrawlSettings"}
+    metrics = "tidegate.systems.crawl.metrics"
     sources = {"crawl": "tidegate.systems.crawl.plugin:CrawlPlugin"}
     commands = {
         "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and show the results.")

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.cursors import CursorChange, move_cursors
 from tidegate.engine.job_store import LONGEST_REASON, JobResult
@@ -41,6 +40,7 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
 from tidegate.systems.crawl import raws
+from tidegate.systems.crawl.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.systems.crawl.product_state import (
     AppliedParts,
     Key,

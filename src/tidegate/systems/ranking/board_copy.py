@@ -18,11 +18,11 @@ from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms, 
 from tidegate.core.errors import ContractBroken, ValkeyUnavailable
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import RANKING_REBUILT
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.scripts import run_together
 from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.metrics import RANKING_REBUILT
 from tidegate.systems.ranking.model import (
     MemberScores,
     RankedMember,

@@ -15,13 +15,13 @@ import msgspec
 from tidegate.core.arguments import normalise_id
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidArgument, Unavailable
-from tidegate.core.telemetry.metrics import RANKING_EVENTS
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
 from tidegate.systems.ranking import score_store
 from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.metrics import RANKING_EVENTS
 from tidegate.systems.ranking.model import AHEAD, CountedEvent
 from tidegate.systems.ranking.score_store import LONGEST_ID
 from tidegate.systems.ranking.settings import Board

@@ -9,7 +9,6 @@ from datetime import date
 
 from tidegate.core.arguments import normalise_id, require_whole
 from tidegate.core.errors import NotFound, Unavailable
-from tidegate.core.telemetry.metrics import RANKING_READS_DEGRADED
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Handler
@@ -25,6 +24,7 @@ from tidegate.systems.ranking.board_copy import (
     rebuild_wakeup_key,
 )
 from tidegate.systems.ranking.event_counter import EventCounter, handlers
+from tidegate.systems.ranking.metrics import RANKING_READS_DEGRADED
 from tidegate.systems.ranking.model import (
     LARGEST_TOP,
     MemberPlace,

@@ -25,6 +25,7 @@ class RankingSystem(System):
 
     name = "ranking"
     sections = {"ranking": "tidegate.systems.ranking.settings:RankingSettings"}
+    metrics = "tidegate.systems.ranking.metrics"
     commands = {"ranking": Command("tidegate.systems.ranking.commands:app", "Show rankings, and rebuild them.")}
     kept_tables = {
         "ranking_boards": "one row for each board of the settings",

@@ -23,7 +23,6 @@ from tidegate.core.backoff import OUTAGE_PAUSES, Backoff
 from tidegate.core.batching import Batcher
 from tidegate.core.clock import from_ms, monotonic_ms
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Unavailable
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import Answer, Head, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.call_records import called
@@ -31,6 +30,7 @@ from tidegate.engine.upstream.redirects import MOST_REDIRECTS, is_redirect, redi
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.outage import Outage
+from tidegate.systems.snapshots import metrics
 from tidegate.systems.snapshots.events import FailureReason, RefreshEvent
 from tidegate.systems.snapshots.model import (
     LONGEST_UPSTREAM_ID,

@@ -25,14 +25,13 @@ import msgspec
 from tidegate.core.clock import Clock, to_ms
 from tidegate.core.errors import CircuitOpen, DatabaseUnavailable, ServerRefused, TidegateError, Unavailable
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, time_limit
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots import events, store
+from tidegate.systems.snapshots import events, metrics, store
 from tidegate.systems.snapshots.cache import MARKED_FOR_S, RefreshFailure, RefreshFeed, SnapshotCache, WrittenResult
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent
 from tidegate.systems.snapshots.model import SnapshotSubject

@@ -14,12 +14,11 @@ from typing import Any
 from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import DatabaseUnavailable, TidegateError
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.runtime.waiting import time_limit
 from tidegate.storage.sql import Database
-from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots import metrics, store
 from tidegate.systems.snapshots.cache import (
     MARKED_FOR_S,
     UNKNOWN,

@@ -18,11 +18,10 @@ import msgspec
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, first_of, unless
-from tidegate.systems.snapshots import events
+from tidegate.systems.snapshots import events, metrics
 from tidegate.systems.snapshots.calls import (
     CancellableWait,
     FailedCall,

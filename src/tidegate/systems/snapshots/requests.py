@@ -23,12 +23,11 @@ from tidegate.core.clock import Clock, SystemClock, monotonic_ms
 from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.core.ids import new_id
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Draft, Outcome, Published, Upgraded
 from tidegate.runtime.outage import Outage
 from tidegate.storage.valkey import Key
-from tidegate.systems.snapshots import events
+from tidegate.systems.snapshots import events, metrics
 from tidegate.systems.snapshots.cache import CacheKey
 from tidegate.systems.snapshots.events import Reason, RefreshEvent
 from tidegate.systems.snapshots.model import SnapshotSubject

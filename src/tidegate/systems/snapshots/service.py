@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import milliseconds
 from tidegate.core.priority import Priority
-from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
@@ -28,6 +27,7 @@ from tidegate.runtime.timekeeper import DueSource
 from tidegate.runtime.waiting import TRANSPORT
 from tidegate.system import Api, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem, SeriesSource
 from tidegate.system import Topic as DashboardTopic
+from tidegate.systems.snapshots import metrics
 from tidegate.systems.snapshots.archive.opening import is_possible, nightly_archive
 from tidegate.systems.snapshots.cache import LocalCache, RefreshFeed, SnapshotCache
 from tidegate.systems.snapshots.calls import RefreshCalls, UpstreamCaller

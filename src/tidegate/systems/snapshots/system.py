@@ -16,6 +16,7 @@ class SnapshotSystem(System):
 
     name = "snapshots"
     sections = {"snapshots": "tidegate.systems.snapshots.settings:SnapshotSettings"}
+    metrics = "tidegate.systems.snapshots.metrics"
     commands = {
         "snapshots": Command(
             "tidegate.systems.snapshots.commands.snapshots:app",

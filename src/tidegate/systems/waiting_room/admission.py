@@ -16,10 +16,10 @@ from tidegate.core.arguments import require_at_most
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import CommitUnknown, TidegateError
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import scripts, session_store
+from tidegate.systems.waiting_room.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.systems.waiting_room.model import (
     AdmissionResults,
     AdmissionState,

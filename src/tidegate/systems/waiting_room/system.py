@@ -25,6 +25,7 @@ class WaitingRoomSystem(System):
 
     name = "waiting_room"
     sections = {"waiting_room": "tidegate.systems.waiting_room.settings:WaitingRoomSettings"}
+    metrics = "tidegate.systems.waiting_room.metrics"
     commands = {
         "room": Command(
             "tidegate.systems.waiting_room.commands:app",

@@ -20,13 +20,13 @@ from tidegate.core.arguments import require_positive
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TooManyWaiting, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import ROOM_WATCHERS
 from tidegate.primitives.stream.consumer import BlockingReader, PausingReader, Reader
 from tidegate.primitives.stream.message import Entry
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.waiting_room.line import Pace
+from tidegate.systems.waiting_room.metrics import ROOM_WATCHERS
 from tidegate.systems.waiting_room.model import LineView, Standing
 from tidegate.systems.waiting_room.scripts import room_keys
 from tidegate.systems.waiting_room.waiting_room import WaitingRoom

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import ROOM_ENDED, ROOM_WAITING, forget, forget_room
+from tidegate.core.telemetry.metrics import forget
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.leadership import leader_fence
 from tidegate.runtime.service import Restarts, keep_running
@@ -21,6 +21,7 @@ from tidegate.systems.waiting_room import room_store
 from tidegate.systems.waiting_room.admission import Admitter, LeaderReplaced
 from tidegate.systems.waiting_room.installation import RoomInstaller
 from tidegate.systems.waiting_room.line import WaitingLine
+from tidegate.systems.waiting_room.metrics import ROOM_ENDED, ROOM_WAITING, forget_room
 from tidegate.systems.waiting_room.model import EpochReplaced, UnknownRoom
 from tidegate.systems.waiting_room.scripts import room_created_key
 

@@ -12,10 +12,10 @@ from tests.runtime.test_relay import running
 from tests.systems.github.statistics.world import Repository, World
 from tests.waiting import look_again, patience
 from tidegate.core.errors import DatabaseUnavailable
-from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs
 from tidegate.engine.completion import Completion, failed_completions
 from tidegate.engine.lifecycle import JobState, RunState
+from tidegate.engine.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.source import Subject

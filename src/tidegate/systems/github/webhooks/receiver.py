@@ -19,7 +19,6 @@ from msgspec import Meta
 from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import InvalidArgument, TidegateError
-from tidegate.core.telemetry.metrics import GITHUB_WEBHOOK_APPLY, GITHUB_WEBHOOK_DELIVERIES, GITHUB_WEBHOOK_DOCUMENTS
 from tidegate.http.asgi import HttpRequest
 from tidegate.http.dispatch import RequestInput, read_body
 from tidegate.http.problems import ProblemType, RequestFailed
@@ -31,6 +30,11 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.systems.github import kinds
 from tidegate.systems.github.webhooks import deliveries, payloads
 from tidegate.systems.github.webhooks.deliveries import DeliveryView, WebhookDelivery
+from tidegate.systems.github.webhooks.metrics import (
+    GITHUB_WEBHOOK_APPLY,
+    GITHUB_WEBHOOK_DELIVERIES,
+    GITHUB_WEBHOOK_DOCUMENTS,
+)
 from tidegate.systems.github.webhooks.payloads import DeliveryContext
 from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
 

@@ -30,6 +30,7 @@ class GithubWebhookSystem(System):
         "github": Command("tidegate.systems.github.commands:webhooks_app", "List deliveries of GitHub's webhooks.")
     }
     sections = {"github_webhooks": "tidegate.systems.github.webhooks.settings:GithubWebhookSettings"}
+    metrics = "tidegate.systems.github.webhooks.metrics"
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:

@@ -17,9 +17,9 @@ from sqlalchemy import delete, select, tuple_
 
 from tidegate.core.errors import InvalidSettings, ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import ARCHIVE_ENTRIES_MOVED
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots.archive.history import HistoryEntry, to_entry
+from tidegate.systems.snapshots.metrics import ARCHIVE_ENTRIES_MOVED
 from tidegate.systems.snapshots.settings import ArchiveSettings
 from tidegate.systems.snapshots.tables import snapshot_archives, snapshot_history
 

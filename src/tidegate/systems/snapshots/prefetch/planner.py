@@ -15,10 +15,10 @@ import msgspec
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.core.telemetry.metrics import PREFETCH_ASKED
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.metrics import PREFETCH_ASKED
 from tidegate.systems.snapshots.prefetch import queries
 from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares, WorkerBacklog
 from tidegate.systems.snapshots.prefetch.policies import (

@@ -24,7 +24,6 @@ from tidegate.core.errors import (
     Unavailable,
     ValkeyUnavailable,
 )
-from tidegate.core.telemetry.metrics import ROOM_THROTTLED
 from tidegate.http.asgi import ClientAddresses, HttpRequest, HttpResponse, is_for_head
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
@@ -51,6 +50,7 @@ from tidegate.systems.waiting_room.api.pages.page_state import PageState, PageVi
 from tidegate.systems.waiting_room.api.pages.rendering import FOLDER, Assets, PageRenderer
 from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
 from tidegate.systems.waiting_room.api.places import AdmissionRates, find_pass
+from tidegate.systems.waiting_room.metrics import ROOM_THROTTLED
 from tidegate.systems.waiting_room.model import MOST_PUZZLE_BITS, require_room_name
 from tidegate.systems.waiting_room.passes import PassExpired
 from tidegate.systems.waiting_room.passes import VisitorPass as Pass
