@@ -1,13 +1,20 @@
 """What a package index shows of the packages, and what is in them. `make package` builds them and runs twine check."""
 
+import ast
 import re
+import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.docs.pages import anchors_of
 
@@ -45,6 +52,40 @@ def test_a_build_without_isolation_has_the_dependencies_of_an_isolated_one():
 
 def test_the_package_metadata_has_the_project_urls():
     assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= PROJECT["project"]["urls"].keys()
+
+
+BROUGHT_BY = {
+    "pydantic": "pydantic-settings",
+    "pydantic-core": "pydantic-settings",
+    "annotated-types": "pydantic-settings",
+    "aiohttp": "aiobotocore",
+    "botocore": "aiobotocore",
+}
+"""Distributions that a dependency always brings, because its own interface has parts of them."""
+
+
+def imported_modules(folder: Path) -> Iterator[str]:
+    """The names of the top-level modules that the files of a package import."""
+    for file in folder.rglob("*.py"):
+        for each in ast.walk(ast.parse(file.read_text())):
+            if isinstance(each, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in each.names)
+            elif isinstance(each, ast.ImportFrom) and each.level == 0:
+                yield (each.module or "").partition(".")[0]
+
+
+def test_every_package_that_is_imported_is_a_dependency():
+    listed = [*PROJECT["project"]["dependencies"], *chain(*PROJECT["project"]["optional-dependencies"].values())]
+    names = {canonicalize_name(Requirement(each).name) for each in listed}
+    foreign = set(imported_modules(ROOT / "src")) - sys.stdlib_module_names - {"tidegate", "tidegate_simulators"}
+    providers = packages_distributions()
+
+    def is_listed(module: str) -> bool:
+        found = {canonicalize_name(name) for name in providers.get(module, ())}
+        return bool((found | {BROUGHT_BY[name] for name in found & BROUGHT_BY.keys()}) & names)
+
+    assert "httptools" in foreign
+    assert sorted(module for module in foreign if not is_listed(module)) == []
 
 
 def packages_of(folder: Path, out: Path) -> set[str]:

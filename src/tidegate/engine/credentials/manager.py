@@ -278,7 +278,7 @@ class CredentialManager:
             limits = limits.model_copy(update={"floor": 0})
         try:
             await self._gate.register(allowance, pool=pool, limits=limits)
-        except InvalidArgument:  # it is still registerled in its former pool
+        except InvalidArgument:  # it is still registered in its former pool
             await self._gate.dismiss(allowance)
             await self._gate.register(allowance, pool=pool, limits=limits)
 
