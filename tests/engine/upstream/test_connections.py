@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -12,6 +13,7 @@ from tests.engine.upstream.servers import RawServer, close, get, raw_server, res
 from tests.waiting import patience
 from tidegate.engine.upstream import (
     Answer,
+    ConnectFailed,
     Request,
     Truncated,
     Undecodable,
@@ -259,6 +261,35 @@ async def test_no_request_is_sent_on_a_connection_that_the_server_has_ended():
         assert (await client.fetch(get(server.url))).body == b"ok"
 
     assert server.connections == 2
+
+
+async def test_requests_that_need_the_same_address_share_one_lookup(monkeypatch: pytest.MonkeyPatch):
+    looked_up: list[Any] = []
+    look_up = socket.getaddrinfo
+
+    def counted(host: Any, *others: Any, **options: Any) -> Any:
+        looked_up.append(host)
+        return look_up(host, *others, **options)
+
+    async with raw_server(says(OK)) as server, UpstreamClient() as client, patience():
+        monkeypatch.setattr(socket, "getaddrinfo", counted)
+        url = f"http://localhost:{server.port}/"
+        first = asyncio.create_task(client.fetch(get(url)))
+        others = [asyncio.create_task(client.fetch(get(url))) for _ in range(9)]
+        await asyncio.sleep(0)
+        first.cancel()  # the lookup serves the others
+        answers = await asyncio.gather(*others)
+
+    assert [answer.body for answer in answers] == [b"ok"] * 9
+    assert looked_up.count("localhost") == 1
+
+
+async def test_a_lookup_that_fails_fails_all_its_requests_and_is_not_remembered(client: UpstreamClient):
+    for _ in range(2):
+        failures = await asyncio.gather(
+            *(client.fetch(get("http://nowhere.invalid/")) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(each) for each in failures] == [ConnectFailed] * 3
 
 
 async def test_requests_to_many_hosts_share_the_limit_of_all_connections():

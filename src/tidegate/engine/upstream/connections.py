@@ -10,6 +10,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import Context
 from functools import cache, partial
 from typing import Any, cast
 
@@ -207,6 +208,8 @@ class ConnectionPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._addresses: dict[tuple[str, int], tuple[float, list[Any]]] = {}
         """When they expire, and what was found."""
+        self._lookups: dict[tuple[str, int], asyncio.Task[list[Any]]] = {}
+        """Lookups under way; requests to the same host share one."""
 
     @asynccontextmanager
     async def connection(self, origin: Origin, guard: AddressGuard | None) -> AsyncGenerator[UpstreamConnection]:
@@ -319,9 +322,18 @@ class ConnectionPool:
             return [_address(host, port)]
         if parse(host) is not None:
             raise NumericHost
-        loop, found = asyncio.get_running_loop(), self._addresses.get((host, port))
-        if found is not None and loop.time() < found[0]:
+        found = self._addresses.get((host, port))
+        if found is not None and asyncio.get_running_loop().time() < found[0]:
             return found[1]
+        lookup = self._lookups.get((host, port))
+        if lookup is None:
+            lookup = self._lookups[host, port] = asyncio.create_task(self._look_up(host, port), context=Context())
+            lookup.add_done_callback(lambda _: self._lookups.pop((host, port)))
+        # It goes on if a request is cancelled, since others wait for it.
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, host: str, port: int) -> list[Any]:
+        loop = asyncio.get_running_loop()
         try:
             addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         except UnicodeError:  # a label that is empty or too long
