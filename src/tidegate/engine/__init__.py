@@ -10,7 +10,7 @@ from tidegate.core.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.engine.collection import Collection, open_source, open_sources
     from tidegate.engine.credentials.memory_tokens import Tokens
-    from tidegate.engine.items import read_items
+    from tidegate.engine.items import decode_with_items, read_items
     from tidegate.engine.source import Cursor, JobSpec, Reading, Source, Subject, Task, Verdict
     from tidegate.engine.upstream import Answer, Request
     from tidegate.engine.upstream.redirects import is_redirect
@@ -32,6 +32,7 @@ __all__ = [
     "Tokens",
     "Verdict",
     "columns",
+    "decode_with_items",
     "is_redirect",
     "open_source",
     "open_sources",
@@ -43,7 +44,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.engine.collection": "Collection open_source open_sources",
         "tidegate.engine.credentials.memory_tokens": "Tokens",
-        "tidegate.engine.items": "read_items",
+        "tidegate.engine.items": "decode_with_items read_items",
         "tidegate.engine.source": "Cursor JobSpec Reading Source Subject Task Verdict",
         "tidegate.engine.upstream": "Answer Request",
         "tidegate.engine.upstream.redirects": "is_redirect",

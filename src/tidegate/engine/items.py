@@ -21,7 +21,7 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @cache
-def _decoder(shape: Any) -> Callable[[msgspec.Raw], Any]:
+def _decoder(shape: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     """Made once for each shape: making a decoder takes longer than reading a page."""
     return msgspec.json.Decoder(shape).decode
 
@@ -70,6 +70,54 @@ def read_items(
     return Items(read=read, documents=documents, skipped=skipped)
 
 
+def decode_with_items(body: bytes, shape: type[T], *path: str) -> T:
+    """Decode an object that has lists of items, although some of the items cannot be decoded.
+
+    `path` has the names of the fields that lead to the items, through lists, and on to lists inside of the items. An
+    item that is invalid JSON or nested too deeply is replaced by null, which `read_items` skips. Raises one of
+    `UNDECODABLE` where anything else is invalid.
+
+        class Page(msgspec.Struct):
+            books: list[msgspec.Raw]
+
+        page = decode_with_items(answer.body, Page, "books")
+    """
+    decode: Callable[[bytes], T] = _decoder(shape)
+    try:
+        body.decode()  # the decoder does not check the encoding of a `Raw`
+        return decode(body)
+    except UNDECODABLE:
+        return decode(_with_null_items(body, path))
+
+
+def _with_null_items(text: bytes, path: Sequence[str]) -> bytes:
+    """Replace the items at `path` that cannot be decoded by null."""
+    if _is_decodable(text):
+        return text
+    if path and (members := _split(text, b"{")) is not None:
+        return b"{%b}" % b",".join(_member(each, path) for each in members)
+    if (parts := _split(text)) is None:
+        return text
+    # Only objects are searched further, so that the depth of the recursion is that of the path.
+    parts = [_with_null_items(part, path) if part.lstrip().startswith(b"{") else part for part in parts]
+    return b"[%b]" % b",".join(part if _is_decodable(part) else b"null" for part in parts)
+
+
+def _member(member: bytes, path: Sequence[str]) -> bytes:
+    """A member of an object, with null for its undecodable items if it is the first one of the path."""
+    name, colon, value = member.partition(b":")
+    is_on_path = name.strip() == b'"%b"' % path[0].encode()
+    return name + colon + _with_null_items(value, path[1:]) if is_on_path else member
+
+
+def _is_decodable(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except UNDECODABLE:
+        return False
+    return True
+
+
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{},]', re.DOTALL)
 
 
@@ -84,9 +132,9 @@ def _items_of(listed: bytes) -> Sequence[msgspec.Raw]:
         return [msgspec.Raw(part) for part in parts]
 
 
-def _split(listed: bytes) -> list[bytes] | None:
-    """Split a list at the commas between its items; None if it is no list, or incomplete."""
-    if not listed.lstrip().startswith(b"["):
+def _split(listed: bytes, begins: bytes = b"[") -> list[bytes] | None:
+    """Split a list (or with `{`, an object) at the commas between its items; None if it is none, or incomplete."""
+    if not listed.lstrip().startswith(begins):
         return None
     depth, begin, parts = 0, 0, list[bytes]()
     for token in _TOKEN.finditer(listed):

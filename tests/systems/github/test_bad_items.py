@@ -59,6 +59,93 @@ def test_an_item_that_cannot_be_decoded_costs_no_other_item_of_its_page(kind: st
     assert (reading.verdict, len(reading.documents), len(reading.skipped)) == (Verdict.DONE, 1, 2)
 
 
+def of_lists(kind: str) -> tuple[Task, bytes, dict[str, Any]]:
+    """A job, an answer in which its list of items is to be inserted, and a valid item."""
+    page = b'"pageInfo": {"hasNextPage": false, "endCursor": null}'
+    repository = {"id": 7, "full_name": "octocat/hello"}
+    batch = [{"id": name, "fields": {}} for name in ("D_1", "D_2")]
+    comment = {"node_id": "C_1", "id": "5"}
+    match kind:
+        case "search":
+            searched = msgspec.structs.replace(repositories().spec, params={"query": "stars:>9"})
+            asked = msgspec.structs.replace(repositories(), spec=searched)
+            return asked, b'{"total_count": 3, "note": "[", "items": [%b], "incomplete_results": false}', repository
+        case kinds.REPO_WORKFLOW_RUNS:
+            return task(kind), b'{"total_count": 3,\n"workflow_runs" : [%b]}', {"id": 1, "status": "completed"}
+        case kinds.REPO_WORKFLOW_JOBS:
+            asked = task(kind, path="/repositories/7/actions/runs/1/jobs", item="1")
+            return asked, b'{"jobs":[%b],"total_count":3}', {"id": 1}
+        case kinds.REPO_REVIEWS:
+            pulls = b'{"data": {"node": {"pullRequests": {"nodes": [{"id": "P", "number": 1, "updatedAt": "2026", '
+            pulls += b'"reviews": {"nodes": [%b], ' + page + b"}}], " + page + b"}}}}"
+            return task(kind, newest=MOMENT), pulls, review(1)
+        case "reviews of one pull request":
+            asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"]], is_over=True)
+            one = b'{"data": {"node": {"id": "P", "number": 1, "updatedAt": "2026", "reviews": {"nodes": [%b], '
+            return asked, one + page + b"}}}}", review(1)
+        case "pull requests":
+            pulls = b'{"data": {"node": {"pullRequests": {"nodes": [%b], ' + page + b"}}}}"
+            return task(kinds.REPO_REVIEWS, newest=MOMENT), pulls, pull(review(1))
+        case kinds.REPO_DISCUSSIONS:
+            answered = b'{"data": {"node": {"items": {' + page + b', "nodes": [%b]}}}}'
+            return task(kind), answered, {"id": 1, "updated_at": MOMENT}
+        case kinds.REPO_DISCUSSION_COMMENTS:
+            nodes = b'{"data": {"nodes": [null, {"items": {"nodes": [%b], ' + page + b"}}]}}"
+            return task(kind, batch=batch), nodes, comment
+        case _:
+            nodes = b'{"data": {"nodes": [null, {"items": {"nodes": [{"node_id": "C_9", "replies": {"nodes": [%b], '
+            nodes += page + b'}, "id": 7}], ' + page + b"}}]}}"
+            return task(kinds.REPO_DISCUSSION_COMMENTS, batch=batch), nodes, comment
+
+
+LISTS = {
+    "search": 1,
+    kinds.REPO_WORKFLOW_RUNS: 1,
+    kinds.REPO_WORKFLOW_JOBS: 1,
+    kinds.REPO_REVIEWS: 1,
+    "reviews of one pull request": 1,
+    "pull requests": 1,
+    kinds.REPO_DISCUSSIONS: 1,
+    kinds.REPO_DISCUSSION_COMMENTS: 1,
+    "replies": 2,
+}
+"""Lists inside of objects, and the documents of a page with one valid item."""
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("item", UNDECODABLE_ITEMS.values(), ids=UNDECODABLE_ITEMS)
+def test_an_item_of_a_list_inside_an_object_costs_no_other_item(kind: str, item: bytes):
+    asked, around, good = of_lists(kind)
+    whole = source.read(asked, answer(200, around.replace(b"%b", msgspec.json.encode(good))))
+    listed = b"%b, %b ,%b" % (item, msgspec.json.encode(good), item)
+    reading = source.read(asked, answer(200, around.replace(b"%b", listed)))
+
+    assert (reading.verdict, len(reading.documents)) == (Verdict.DONE, LISTS[kind])
+    assert len(reading.skipped) == len(whole.skipped) + 2
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("item", [None, 7, "text", [], {"id": {"value": 1}}])
+def test_an_item_of_another_type_inside_an_object_costs_no_other_item(kind: str, item: Any):
+    asked, around, good = of_lists(kind)
+    whole = source.read(asked, answer(200, around.replace(b"%b", msgspec.json.encode(good))))
+    listed = msgspec.json.encode([item, good, item])[1:-1]
+    reading = source.read(asked, answer(200, around.replace(b"%b", listed)))
+
+    assert (reading.verdict, len(reading.documents)) == (Verdict.DONE, LISTS[kind])
+    assert len(reading.skipped) == len(whole.skipped) + 2
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_an_answer_with_a_list_that_is_cut_off_or_missing_is_requested_again(kind: str):
+    asked, around, good = of_lists(kind)
+    items = b'{"id": NaN}, ' + msgspec.json.encode(good)
+    whole = around.replace(b"%b", items)
+    for body in (whole[:-1], whole[: whole.index(items)] + items, whole.replace(b"{", b'{"broken": NaN, ', 1), b"{}"):
+        reading = source.read(asked, answer(200, body))
+        assert (reading.verdict, list(reading.completed), reading.cursor) == (Verdict.RETRY, [], None)
+
+
 def test_invalid_repositories_are_skipped_and_the_others_are_collected():
     good = {"id": 7, "full_name": "octocat/hello", "node_id": None, "owner": None, "has_issues": None}
     foreign = {"id": 8, "full_name": "hubot/hello"}

@@ -8,7 +8,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from tidegate.core.errors import UNDECODABLE
-from tidegate.engine.items import read_items
+from tidegate.engine.items import decode_with_items, read_items
 from tidegate.systems.crawl.site import Challenged, ResultPage, Unreadable
 from tidegate.systems.crawl.stages import Stage
 
@@ -82,10 +82,10 @@ class _Options(msgspec.Struct):
         return self.product_id
 
 
-_DECODERS: Mapping[Stage, msgspec.json.Decoder[_MiniShop | _Detail | _Options]] = {
-    Stage.MINI_SHOP: msgspec.json.Decoder(_MiniShop),
-    Stage.DETAIL: msgspec.json.Decoder(_Detail),
-    Stage.OPTION: msgspec.json.Decoder(_Options),
+_SHAPES: Mapping[Stage, type[_MiniShop | _Detail | _Options]] = {
+    Stage.MINI_SHOP: _MiniShop,
+    Stage.DETAIL: _Detail,
+    Stage.OPTION: _Options,
 }
 
 
@@ -127,7 +127,7 @@ class MarketplaceSite:
     def extract(self, stage: Stage, product_id: str, body: bytes) -> Mapping[str, Any]:
         """See `Site.extract`. Unknown fields are dropped, since some differ with each answer."""
         try:
-            decoded = _DECODERS[stage].decode(body)
+            decoded = decode_with_items(body, _SHAPES[stage], "options")
         except UNDECODABLE as error:
             if _CHALLENGE in body:
                 raise Challenged("the page is a captcha") from None

@@ -30,6 +30,8 @@ AT_ONCE, OF_EACH, OF_ONE = 50, 9, 50
 REPLIES_OF_EACH = 8
 _TOO_SLOW = frozenset({502, 504})
 _DIGEST = 8
+_ITEMS = ("items", "nodes", "replies", "nodes")
+"""Where the details of an item are in its node, and the replies in each of them."""
 _QUERY = """
 query($ids: [ID!]!, $first: Int!, $after: String) {
   nodes(ids: $ids) {
@@ -122,7 +124,7 @@ def ask(task: Task) -> GithubCall:
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """Read the details of all items of the query. Items that are gone or have another shape are skipped."""
-    nodes = read_node(answer, field="nodes")
+    nodes = read_node(answer, *_ITEMS, field="nodes")
     if isinstance(nodes, Reading):
         return nodes
     state, declared = BatchState.of(task), kinds.REGISTRY[task.spec.kind]

@@ -94,7 +94,7 @@ def ask(task: Task) -> GithubCall:
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """Read a page. A repository that GraphQL does not show is withheld, as in the REST API."""
-    node = read_node(answer, missing=Verdict.UNAVAILABLE)
+    node = read_node(answer, "items", "nodes", missing=Verdict.UNAVAILABLE)
     if isinstance(node, Reading):
         return node
     current, page = _begun(task), msgspec.json.decode(node, type=_RepositoryNode).items

@@ -75,9 +75,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     if declared.is_single:
         body = msgspec.json.decode(answer.body, type=dict[str, Any])
         return Reading(documents=[_document(task, state, declared, body)])
-    content = answer.body
-    if declared.items_key is not None:
-        content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
+    content = items.listed(answer, declared.items_key)
     page = read_items(content, dict[str, Any], lambda item, _raw: _document(task, state, declared, item))
     onwards = [] if following is None else [_next(task, state, following)]
     return Reading(documents=page.documents, skipped=page.skipped, follow_ups=onwards)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tidegate.engine.items import read_items
+from tidegate.engine.items import decode_with_items, read_items
 from tidegate.engine.source import Reading, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import limits
@@ -19,6 +19,8 @@ _LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
 _NULL = msgspec.Raw(b"null")
 _PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
 _BLOCKED = "access blocked"
+_REVIEWS = ("reviews", "nodes")
+_PULLS = ("pullRequests", "nodes", *_REVIEWS)
 STUCK = "the page has a successor, and no cursor that leads to it"
 """Why the items behind a page count as skipped; see `PageInfo.is_stuck`."""
 
@@ -52,15 +54,16 @@ class _Envelope(msgspec.Struct, rename="camel"):
 
 
 def read_node(
-    answer: Answer, *, missing: Verdict = Verdict.GONE, field: Literal["node", "nodes"] = "node"
+    answer: Answer, *path: str, missing: Verdict = Verdict.GONE, field: Literal["node", "nodes"] = "node"
 ) -> msgspec.Raw | Reading:
     """Return the JSON of the requested node, or the meaning of the errors; `missing` if the node does not exist.
 
+    `path` leads from the node to its items: those that cannot be decoded are null in the result.
     With the field `nodes` it is the list of the requested nodes, with null for each that does not exist.
 
     Incomplete data is requested again, unless the errors are permanent: then it is returned as it is.
     """
-    envelope = msgspec.json.decode(answer.body, type=_Envelope)
+    envelope = decode_with_items(answer.body, _Envelope, "data", field, *path)
     problems, node = envelope.errors or [], None
     if envelope.data is not None and getattr(envelope.data, field) != _NULL:
         node = getattr(envelope.data, field)
@@ -162,7 +165,7 @@ def parse(answer: Answer, *, is_pull: bool) -> ReviewsFound | Reading:
     Incomplete data is requested again, unless the errors are permanent: then missing or forbidden nodes are skipped,
     and the rest is used.
     """
-    node = read_node(answer)
+    node = read_node(answer, *(_REVIEWS if is_pull else _PULLS))
     if isinstance(node, Reading):
         if is_pull and node.verdict is Verdict.GONE:
             return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request no longer exists"])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tidegate.engine.items import Items, read_items
+from tidegate.engine.items import Items, decode_with_items, read_items
 from tidegate.engine.source import Task
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
@@ -62,6 +62,19 @@ class EventItem(msgspec.Struct):
 
 _LONGEST_ID = 120
 _OWNER = re.compile(r"/repos/([^/]+)/")
+
+
+def listed(answer: Answer, key: str | None) -> bytes:
+    """The JSON of the list in an answer: the answer itself, or its field `key`.
+
+    Raises one of `UNDECODABLE` if the answer has no such field.
+    """
+    if key is None:
+        return answer.body
+    fields = decode_with_items(answer.body, dict[str, msgspec.Raw], key)
+    if key not in fields:
+        raise msgspec.ValidationError(f"there is no list {key!r}")
+    return bytes(fields[key])
 
 
 def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str | None:

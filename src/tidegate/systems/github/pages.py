@@ -171,15 +171,12 @@ def _items(task: Task, state: PagedListState, declared: Kind, answer: Answer) ->
         weeks = msgspec.json.decode(answer.body)
         document = items.document(task, kind, state.scope, {"weeks": weeks})
         return Items(read=[], documents=[document], skipped=[])
-    content = answer.body
-    if declared.items_key is not None:
-        content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
     ghosts = Counter[str]()  # items of deleted accounts on this page
 
     def to_document(item: dict[str, Any], raw: msgspec.Raw) -> Document:
         return _document(task, state, _identity(declared, item, ghosts), item, raw)
 
-    return read_items(content, dict[str, Any], to_document)
+    return read_items(items.listed(answer, declared.items_key), dict[str, Any], to_document)
 
 
 def _document(task: Task, state: PagedListState, named: str, item: dict[str, Any], raw: msgspec.Raw) -> Document:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.items import read_items
+from tidegate.engine.items import decode_with_items, read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
@@ -191,7 +191,7 @@ def _with_page(state: RepositoriesState, page: ReadPage) -> RepositoriesState:
 
 def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
     """The items of a page of results, and reasons why the search may be incomplete."""
-    found, notes = msgspec.json.decode(answer.body, type=_Found), left_out(answer)
+    found, notes = decode_with_items(answer.body, _Found, "items"), left_out(answer)
     if found.incomplete_results:
         notes.append("the search timed out at GitHub; its result is incomplete")
     if found.total_count > _MOST_FOUND and state.path is None:
