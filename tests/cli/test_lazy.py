@@ -108,6 +108,22 @@ async def test_a_command_imports_only_modules_that_it_uses(tmp_path: Path):
     assert {name: modules for name, modules in found.items() if modules} == {}
 
 
+COLLECT = (
+    *("tidegate.app.cli", "tidegate.engine.commands.collecting", "tidegate.engine.commands.summary"),
+    *("tidegate.engine.collection", "tidegate.systems.github.plugin", "tidegate.systems.github.authority"),
+)
+UNUSED = ("cryptography.hazmat", "jwt", *NEVER)
+
+
+def test_a_collection_with_the_token_of_the_environment_imports_no_cipher():
+    program = f"import {', '.join(COLLECT)}, sys; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert [
+        name for name in ran.stdout.split() if name in UNUSED or name.startswith(tuple(f"{n}." for n in UNUSED))
+    ] == []
+
+
 def test_the_package_can_be_run_as_a_module():
     command = [sys.executable, "-m", "tidegate", "runs", "--help"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -8,9 +8,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
@@ -186,6 +183,11 @@ def require_token(secret: str) -> str:
 
 def require_private_key(secret: str) -> str:
     """Return an RSA key in PEM; error messages never show it."""
+    # Imported here because most processes check no keys.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     try:
         key = load_pem_private_key(secret.strip().encode(), password=None) if len(secret) <= _LONGEST_KEY else None
     except (ValueError, TypeError, UnsupportedAlgorithm):

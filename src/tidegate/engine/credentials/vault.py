@@ -2,6 +2,8 @@
 
 The name, kind and audience of a credential are authenticated data, so a secret cannot be
 decrypted if it was copied to another row, or if its row was changed to send it elsewhere.
+
+The cipher is imported at its first use: a process without stored credentials does not need it.
 """
 
 import asyncio
@@ -13,8 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidegate.core.errors import TidegateError
 from tidegate.engine.credentials.keys import EncryptionKey, KeySource
@@ -89,7 +89,7 @@ class RedirectCipher:
             return ()
         with suppress(KeyFileMissing):
             for key in await self._derive(_REDIRECTS):
-                with suppress(InvalidTag, ValueError):
+                with suppress(ValueError):
                     return tuple(_decrypt(key, text, _REDIRECTS.encode()) for text in texts)
         return ()
 
@@ -114,7 +114,7 @@ class Vault:
         try:
             # The label is authenticated, so a secret that was moved to another row is refused.
             return _decrypt(key.derive("secrets"), sealed.text, label.bound)
-        except (InvalidTag, ValueError):
+        except ValueError:
             raise CannotDecrypt(label.name, "it was changed, or damaged. Add it again") from None
 
     async def fingerprint(self, secret: str) -> str:
@@ -159,13 +159,21 @@ class Vault:
 
 
 def _encrypt(key: bytes, text: str, bound: bytes) -> str:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce = os.urandom(_NONCE)
     return base64.b64encode(_FORM + nonce + AESGCM(key).encrypt(nonce, text.encode(), bound)).decode()
 
 
 def _decrypt(key: bytes, text: str, bound: bytes) -> str:
-    """Decrypt a text; raises `InvalidTag` or `ValueError` if it was changed or encrypted with another key."""
+    """Decrypt a text; raises `ValueError` if it was changed or encrypted with another key."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     raw = base64.b64decode(text, validate=True)
     if raw[:1] != _FORM:
         raise ValueError("an unknown form")
-    return AESGCM(key).decrypt(raw[1 : 1 + _NONCE], raw[1 + _NONCE :], bound).decode()
+    try:
+        return AESGCM(key).decrypt(raw[1 : 1 + _NONCE], raw[1 + _NONCE :], bound).decode()
+    except InvalidTag:
+        raise ValueError("not encrypted with this key and label") from None

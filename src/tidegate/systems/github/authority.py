@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-import jwt
 import msgspec
 
 from tidegate.core.clock import Clock, SystemClock
@@ -51,6 +50,8 @@ class _Issued(msgspec.Struct):
 
 def sign(app_id: int, private_key: str, *, now: datetime) -> str:
     """The signed token that authenticates the app."""
+    import jwt  # imported here because most processes use no app
+
     claims = {"iat": now - _BACKDATED, "exp": now + _LASTS, "iss": str(app_id)}
     return jwt.encode(claims, private_key, algorithm="RS256")
 
