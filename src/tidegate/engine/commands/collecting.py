@@ -232,4 +232,4 @@ async def _watch(watcher: Watcher, change_feed: RunChangeFeed, run_ids: Sequence
             if view.is_over or view.is_stuck:
                 return
             await watch.wait(within_s=screen.refresh_after_s)
-            await watcher.pause()
+            await watcher.pause(watch, run_ids)

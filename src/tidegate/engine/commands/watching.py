@@ -10,10 +10,18 @@ from time import monotonic
 import msgspec
 
 from tidegate.core.errors import Unavailable
+from tidegate.engine.change_feed import Watch
 from tidegate.engine.commands.permits import Forecast, Permits, forecast, permits_of, supplies
 from tidegate.engine.completion import failed_completions as find_failed_completions
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
-from tidegate.engine.reports.progress import KindProgress, ResourceProgress, kinds_of, resources_of, runs_by_id
+from tidegate.engine.reports.progress import (
+    KindProgress,
+    ResourceProgress,
+    is_any_active,
+    kinds_of,
+    resources_of,
+    runs_by_id,
+)
 from tidegate.engine.runs import Run
 from tidegate.engine.source_plugin import ResourceUnit
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
@@ -141,9 +149,23 @@ class Watcher:
             error=failure,
         )
 
-    async def pause(self) -> None:
-        """Wait for the minimum time between two reads."""
-        await asyncio.sleep(self._pause_s)
+    async def pause(self, watch: Watch, run_ids: Sequence[int]) -> None:
+        """Wait for the minimum time between two reads of progress, or until all runs have ended.
+
+        A change ends the wait only if no run is active after it, so that the end is shown at once.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._pause_s
+        while await self._is_any_active(run_ids):
+            left_s = until - loop.time()
+            if left_s <= 0 or not await watch.wait(within_s=left_s):
+                return
+
+    async def _is_any_active(self, run_ids: Sequence[int]) -> bool:
+        try:
+            return await self._database.read(is_any_active, run_ids)
+        except Unavailable:  # the next view reports it
+            return True
 
     async def _read(self, run_ids: Sequence[int]) -> None:
         """Read the given runs again, unless they have ended, and the state of their pools."""

@@ -10,7 +10,7 @@ from tidegate.core.arguments import require_not_negative, require_positive
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
-from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
+from tidegate.engine.lifecycle import ACTIVE_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.tables import collection_runs, in_state, page_jobs
 from tidegate.storage.sql import Transaction
@@ -112,6 +112,13 @@ def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
     """Return these runs, ordered by id. Unknown ids are omitted."""
     wanted = select(collection_runs).where(collection_runs.c.id.in_(sorted(set(run_ids))))
     return [runs.from_row(row) for row in tx.execute(wanted.order_by(collection_runs.c.id))]
+
+
+def is_any_active(tx: Transaction, run_ids: Sequence[int]) -> bool:
+    """Whether at least one of these runs has not ended."""
+    run = collection_runs.c
+    wanted = select(run.id).where(run.id.in_(sorted(set(run_ids))), run.status.in_(ACTIVE_RUNS)).limit(1)
+    return tx.execute(wanted).first() is not None
 
 
 def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
