@@ -76,7 +76,7 @@ class Embedded:
 
     def __init__(self) -> None:
         self._data_dir = new_folder(None)
-        self._server = EmbeddedServer._start(self._data_dir)  # pyright: ignore[reportPrivateUsage]
+        self._server = EmbeddedServer.start_and_wait(self._data_dir)
         self.url = self._server.url
         self.version = version_of(server_binary())
 

@@ -21,7 +21,7 @@ from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey, embedded
 from tidegate.storage.valkey.connection import connected
-from tidegate.storage.valkey.embedded import EmbeddedServer, server_binary
+from tidegate.storage.valkey.embedded import EmbeddedServer, server_binary, starting_in_background
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,6 +92,28 @@ async def test_data_survives_a_restart(tmp_path: Path):
     async with using(tmp_path) as valkey:
         assert await valkey.execute("GET", "kept") == b"x" * 1000
         assert await valkey.execute("XLEN", "stream") == 1
+
+
+async def test_a_server_that_starts_in_the_background_serves_the_block_and_stops_after_it(tmp_path: Path):
+    with starting_in_background(tmp_path):
+        async with using(tmp_path) as valkey:
+            first = await pid_of(valkey)
+        # The block uses the server too, so it runs although the last connection was closed.
+        async with using(tmp_path) as valkey:
+            assert await pid_of(valkey) == first
+    await stopped(tmp_path)
+    assert left_behind(tmp_path) == []
+
+
+async def test_a_server_that_cannot_start_in_the_background_is_reported_by_its_first_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_binary() -> Path:
+        raise ServerRefused("embedded Valkey", "no binary", remedy="Install one")
+
+    monkeypatch.setattr(embedded, "server_binary", no_binary)
+    with starting_in_background(tmp_path), pytest.raises(ServerRefused, match="no binary"):
+        await EmbeddedServer.start(tmp_path)
 
 
 @pytest.mark.smoke

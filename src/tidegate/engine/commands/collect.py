@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,30 +64,39 @@ def collect(
     (GITHUB_TOKEN; BOOKSHOP_TOKEN for a source named bookshop). Exit code 0: all runs are complete; 1: something failed;
     130: interrupted. Ctrl-C shuts down gracefully; a second Ctrl-C stops at once.
     """
+    from tidegate.storage.valkey.embedded import starting_in_background
+
+    settings = load_settings()
+    chosen = {
+        **{"include": kinds, "since": since, "full": full},
+        **{"repos": repos, "exclude": exclude, "archived": archived, "forks": forks},
+    }
+    # The server starts while the modules of the engine are imported.
+    embedded = nullcontext() if settings.valkey_url else starting_in_background(settings.make_data_dir())
+    with embedded:
+        plugin = plugin_for(settings, source, api_url)
+        options = plugin.options(chosen)
+        wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
+        try:
+            work = _collect(plugin, wanted, quiet=no_progress or as_json)
+            summary = run_traced("collect", plugin.settings, work)
+        except KeyboardInterrupt:
+            typer.echo(_INTERRUPTED, err=True)
+            raise
+    _print_summary(summary, plugin, as_json=as_json)
+    raise typer.Exit(summary.exit_code)
+
+
+def _print_summary(summary: Summary, plugin: SourcePlugin, *, as_json: bool) -> None:
     from rich.console import Console
 
     from tidegate.engine.commands.run_text import print_lines
     from tidegate.engine.commands.summary import summary_lines
 
-    plugin = plugin_for(load_settings(), source, api_url)
-    options = plugin.options(
-        {
-            **{"include": kinds, "since": since, "full": full},
-            **{"repos": repos, "exclude": exclude, "archived": archived, "forks": forks},
-        }
-    )
-    wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
-    try:
-        work = _collect(plugin, wanted, quiet=no_progress or as_json)
-        summary = run_traced("collect", plugin.settings, work)
-    except KeyboardInterrupt:
-        typer.echo(_INTERRUPTED, err=True)
-        raise
     if as_json:
         typer.echo(msgspec.json.encode(summary))
     else:
         print_lines(Console(highlight=False), summary_lines(summary, plugin))
-    raise typer.Exit(summary.exit_code)
 
 
 async def _collect(plugin: SourcePlugin, subjects: Sequence[Subject], *, quiet: bool) -> Summary:

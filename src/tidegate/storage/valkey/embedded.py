@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -50,10 +51,11 @@ class EmbeddedServer:
     @classmethod
     async def start(cls, data_dir: Path) -> Self:
         """Use the server of `data_dir`; start it if it does not run."""
-        return await asyncio.to_thread(cls._start, data_dir)
+        return await asyncio.to_thread(cls.start_and_wait, data_dir)
 
     @classmethod
-    def _start(cls, data_dir: Path) -> Self:
+    def start_and_wait(cls, data_dir: Path) -> Self:
+        """Like `start`, without an event loop; blocks until the server accepts connections."""
         folder = data_dir.resolve() / "valkey"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Two processes that start at the same time would each launch a server.
@@ -100,6 +102,25 @@ class EmbeddedServer:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def starting_in_background(data_dir: Path) -> Generator[None]:
+    """Start the server of `data_dir` in a thread, and use it for the length of a block.
+
+    For a command that imports modules before it connects: `EmbeddedServer.start` in the block finds the server running,
+    or waits until it is. If it could not be started, `EmbeddedServer.start` tries again and raises the error.
+
+        with starting_in_background(data_dir):
+            from tidegate.engine.collection import open_source
+    """
+    with ThreadPoolExecutor(1, "start valkey") as thread:
+        starting = thread.submit(EmbeddedServer.start_and_wait, data_dir)
+        try:
+            yield
+        finally:
+            with suppress(ServerRefused, OSError):
+                starting.result().close()
 
 
 def server_binary() -> Path:
