@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.servers.sql import durable_server
 
 from bench.figures import Figure, Section
+from tidegate.cli.running import tune_gc
 from tidegate.core.clock import ManualClock
-from tidegate.runtime.supervisor import tune_gc
 from tidegate.storage.documents import Document, DocumentStore, SqlDocuments
 from tidegate.storage.documents.sync.destination import parse_destination
 from tidegate.storage.documents.sync.synchronizer import SyncOrder, sync

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 from collections.abc import Coroutine, Iterable
 from io import StringIO
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from tidegate.settings import Settings
 
 T = TypeVar("T")
+
+_NEW = 50_000
+"""A collection of garbage starts after this many new objects."""
+_YOUNG, _OLD = 20, 50
 
 _EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream.taken_over")
 """Log events that short commands suppress, since the user knows that an earlier process was interrupted."""
@@ -45,6 +51,22 @@ def mute_log() -> None:
     from tidegate.core.telemetry.logs import configure_logs
 
     configure_logs(stream=StringIO())
+
+
+def make_gc_rare() -> None:
+    """Make collections of garbage rare from here on, and skip the one at the exit.
+
+    Most objects of a command, such as imported modules, live until it ends, so these collections would find little.
+    """
+    gc.set_threshold(_NEW, _YOUNG, _OLD)
+    atexit.register(gc.freeze)
+
+
+def tune_gc() -> None:
+    """Exclude all present objects from later collections and make collections rarer. Call it after the set-up."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_NEW, _YOUNG, _OLD)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -9,7 +9,6 @@ of one Tidegate process sets `handle_signals`. Then the first SIGTERM or SIGINT 
 """
 
 import asyncio
-import gc
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -159,15 +158,3 @@ class Supervisor:
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
-
-
-_NEW = 50_000
-"""A collection starts after this many new objects."""
-_YOUNG, _OLD = 20, 50
-
-
-def tune_gc() -> None:
-    """Exclude all present objects from later collections and make collections rarer. Call it after the set-up."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_NEW, _YOUNG, _OLD)

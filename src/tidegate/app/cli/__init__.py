@@ -11,6 +11,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.cli.lazy import PLAIN, lazy_group
+from tidegate.cli.running import make_gc_rare
 from tidegate.core.errors import TidegateError
 from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.system import Command
@@ -100,6 +101,7 @@ _NO_CONNECTION = ". Check the address (`tidegate settings`, or --api-url) and th
 
 def main() -> None:
     """Run a command; a `TidegateError` is printed in one line, without a traceback."""
+    make_gc_rare()
     try:
         app(prog_name="tidegate")
     except TidegateError as error:

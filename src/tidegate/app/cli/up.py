@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from tidegate import __version__
-from tidegate.cli.running import run
+from tidegate.cli.running import run, tune_gc
 from tidegate.cli.wording import listed
 from tidegate.core.errors import InvalidArgument
 
@@ -155,7 +155,6 @@ def _allow_files(watchers: int) -> None:
 async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
     """Open the application and run the services of `role` until a signal arrives; no HTTP without `binding`."""
     from tidegate.app import open_application
-    from tidegate.runtime.supervisor import tune_gc
 
     async with open_application(settings) as application:
         tokens = _awaited_tokens(application)

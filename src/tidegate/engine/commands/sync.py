@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.cli.running import load_settings, run
+from tidegate.cli.running import load_settings, run, tune_gc
 from tidegate.engine.commands.collect import SOURCE
 from tidegate.engine.commands.documents import chosen_kinds, progress_bars, source_of
 
@@ -35,7 +35,6 @@ def sync(
 
     Only rows of changed documents are written. An interrupted sync is continued by the next one.
     """
-    from tidegate.runtime.supervisor import tune_gc
     from tidegate.storage.documents.sync.destination import parse_destination
 
     address = parse_destination(to)
