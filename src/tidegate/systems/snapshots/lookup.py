@@ -42,6 +42,9 @@ separately and takes longer."""
 _SQL_WITHIN = timedelta(seconds=5)
 _UNKNOWN_FOR_MS = 1000.0
 _MOST_AT_ONCE, _UNDER_WAY = 200, 4
+_GATHER_RENEWALS_S = 0.1
+"""Renewals that become due within this time are one request to the Valkey server. Entries have at least 20 % of their
+lifetime left by then."""
 
 
 class PendingLookup:
@@ -77,6 +80,9 @@ class SnapshotLookup:
         self._at_the_server = Batcher(self._ask_server, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._at_sql = Batcher(self._ask_sql, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._background: set[asyncio.Task[Any]] = set()
+        self._due: list[CacheKey] = []
+        """Entries to be looked up again, when `_renewing` expires."""
+        self._renewing: asyncio.TimerHandle | None = None
         self._found_local = metrics.SNAPSHOT_READS.labels("local")
         self._found_server = metrics.SNAPSHOT_READS.labels("server")
         self._found_sql = metrics.SNAPSHOT_READS.labels("sql")
@@ -110,7 +116,16 @@ class SnapshotLookup:
 
     def _renew(self, place: CacheKey) -> None:
         """Look a cached subject up again before it expires. If that fails, the entry stays until it expires."""
-        self._begin(SnapshotSubject(*place))
+        # Not a `PendingLookup` yet: a reader that misses the entry meanwhile must not wait for the timer.
+        self._due.append(place)
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().call_later(_GATHER_RENEWALS_S, self._begin_renewals)
+
+    def _begin_renewals(self) -> None:
+        due, self._due, self._renewing = self._due, [], None
+        for place in due:
+            if self.local.peek(place) is not None:
+                self._begin(SnapshotSubject(*place))
 
     def discard(self, moved: Collection[str] | None) -> None:
         """Discard what is cached of refreshed subjects; None: any may have been refreshed."""
@@ -128,6 +143,9 @@ class SnapshotLookup:
 
     async def close(self) -> None:
         """Wait for lookups and copies in progress."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._due, self._renewing = [], None
         # In the order of the steps: the first batcher adds to the second, and the second starts copies.
         await self._at_the_server.close()
         await self._at_sql.close()
