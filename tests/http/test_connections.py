@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.http.asgi import ask
-from tests.waiting import patience
+from tests.waiting import patience, until
 from tidegate.http import Binding, server
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
@@ -21,6 +21,8 @@ from tidegate.http.settings import HttpSettings
 
 REQUEST = b"GET /short HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 STREAM = REQUEST.replace(b"/short", b"/stream")
+AT_ONCE, LAST = REQUEST.replace(b"/short", b"/at-once"), REQUEST.replace(b"/short", b"/last")
+LARGE = b"y" * 50_000
 
 
 class Site:
@@ -31,8 +33,11 @@ class Site:
         self.connection: Any = None
         """The server's side of the connection of the last request."""
         self.port = 0
+        self.was_asked = False
+        """Whether a request was answered by a task."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.was_asked = True
         self.connection = scope["state"][CONNECTION]
         is_stream = scope["path"] == "/stream"
         headers = [] if is_stream else [(b"content-length", b"2")]
@@ -44,6 +49,14 @@ class Site:
             while (await receive())["type"] != "http.disconnect":
                 pass
             self.stream_ended.set()
+
+    def answer_at_once(self, address: bytes, scope: Scope) -> list[bytes] | None:
+        self.connection = scope["state"][CONNECTION]
+        if address == b"/at-once":
+            return [b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", b"now"]
+        if address == b"/large":
+            return [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(LARGE), LARGE]
+        return None
 
     def connect(self) -> socket.socket:
         """A client; what it sends is in the server's socket at once, and unread until the loop has its turn."""
@@ -70,26 +83,68 @@ async def site() -> AsyncGenerator[Site]:
             await serving
 
 
-async def test_a_request_that_arrives_at_the_idle_timeout_is_answered(site: Site):
+@pytest.mark.parametrize(("request_", "body"), [(REQUEST, b"ok"), (AT_ONCE, b"now")], ids=["by a task", "at once"])
+async def test_a_request_that_arrives_at_the_idle_timeout_is_answered(site: Site, request_: bytes, body: bytes):
     with site.connect() as client:
-        client.send(REQUEST)
-        assert (await answer(client)).endswith(b"ok")
+        client.send(request_)
+        assert (await answer(client)).endswith(body)
+        site.connection.timeout_keep_alive_handler()  # early: the connection is not idle for long enough
+        site.connection.timeout_keep_alive = 0
 
-        client.send(REQUEST)
+        client.send(request_)
         site.connection.timeout_keep_alive_handler()
 
-        assert (await answer(client)).endswith(b"ok")
+        assert (await answer(client)).endswith(body)
         site.connection.timeout_keep_alive_handler()
         assert await answer(client) == b"", "an idle connection is closed"
 
 
-async def test_a_request_that_arrives_during_shutdown_is_answered_before_the_connection_closes(site: Site):
+async def test_answers_at_once_keep_the_order_of_pipelined_requests(site: Site):
+    with site.connect() as client:
+        client.send(AT_ONCE + REQUEST + AT_ONCE + REQUEST[:9])
+        await asyncio.sleep(0)
+        client.send(REQUEST[9:] + LAST)
+
+        answers = (await everything(client)).split(b"HTTP/1.1 200 OK")[1:]
+
+    assert [each.partition(b"\r\n\r\n")[2] for each in answers] == [b"now", b"ok", b"ok", b"ok", b"ok"]
+
+
+async def test_a_connection_is_not_idle_while_a_pipelined_request_is_answered(site: Site):
+    with site.connect() as client:
+        client.send(AT_ONCE + STREAM)
+        assert b"now" in await answer(client)
+        await until(lambda: site.was_asked)
+        site.connection.timeout_keep_alive = 0
+        site.connection.timeout_keep_alive_handler()
+
+        assert not site.connection.transport.is_closing()
+
+
+async def test_a_client_that_does_not_read_gets_no_more_answers_at_once(site: Site):
+    with site.connect() as client:
+        client.send(AT_ONCE.replace(b"/at-once", b"/large") * 400 + LAST)
+        await until(lambda: site.was_asked)
+        assert site.connection.transport.get_write_buffer_size() < 4 * len(LARGE)
+
+        answers = (await everything(client)).split(b"HTTP/1.1 200 OK")[1:]
+
+    bodies = [each.partition(b"\r\n\r\n")[2] for each in answers]
+    assert len(bodies) == 401
+    assert set(bodies) == {LARGE, b"ok"}
+    assert bodies[0] == LARGE
+
+
+@pytest.mark.parametrize(("request_", "body"), [(REQUEST, b"ok"), (AT_ONCE, b"now")], ids=["by a task", "at once"])
+async def test_a_request_that_arrives_during_shutdown_is_answered_before_the_connection_closes(
+    site: Site, request_: bytes, body: bytes
+):
     with site.connect() as client, site.connect() as idle, site.connect() as slow:
         for each in (client, idle, slow):
-            each.send(REQUEST)
-            assert (await answer(each)).endswith(b"ok")
+            each.send(request_)
+            assert (await answer(each)).endswith(body)
 
-        client.send(REQUEST)
+        client.send(request_)
         slow.send(REQUEST[:10])
         site.stopping.set()
 
@@ -184,6 +239,24 @@ async def test_an_exception_of_a_raw_handler_is_a_problem_with_a_request_id():
     assert (reply.status, reply.problem) == (500, "failed")
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert b"secret" not in reply.body
+
+
+async def test_an_exception_while_answering_at_once_is_left_to_the_task():
+    class Failing:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            raise AssertionError("not called")
+
+        def answer_at_once(self, address: bytes, scope: Scope) -> list[bytes] | None:
+            raise ValueError("a defect")
+
+    def mount(application: Application) -> Application:
+        del application
+        return Failing()
+
+    application: Any = build_application([], HttpSettings(), raw={"/v1/raw/": mount})
+
+    assert application.answer_at_once(b"/v1/raw/7", {}) is None
+    assert application.answer_at_once(b"/v1/other", {}) is None
 
 
 async def test_parameters_are_read_in_one_pass():

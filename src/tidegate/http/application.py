@@ -211,24 +211,39 @@ def build_application(
     application = RequestGuard(
         _Router(everything, declared, settings, absent or {}), settings, authenticator=authenticator
     )
-    return _mounted(application, raw) if raw else application
+    return _Mounted(application, raw) if raw else application
 
 
-def _mounted(application: RequestGuard, handlers: Mapping[str, RawHandler]) -> Application:
-    mounted = [(prefix, make(application)) for prefix, make in handlers.items()]
+class _Mounted:
+    """Passes each request to the raw handler of its prefix, and all others to the application."""
 
-    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, application: RequestGuard, handlers: Mapping[str, RawHandler]) -> None:
+        self._application = application
+        self._handlers = [(prefix, make(application)) for prefix, make in handlers.items()]
+        found = [(prefix.encode(), getattr(handler, "answer_at_once", None)) for prefix, handler in self._handlers]
+        self._at_once = [(prefix, answer) for prefix, answer in found if answer is not None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see ASGI."""
         path = scope["path"]
-        for prefix, handler in mounted:
+        for prefix, handler in self._handlers:
             if path.startswith(prefix):
                 try:
                     await handler(scope, receive, send)
                 except Exception as error:
-                    await application.report(error, scope, send)
+                    await self._application.report(error, scope, send)
                 return
-        await application(scope, receive, send)
+        await self._application(scope, receive, send)
 
-    return dispatch
+    def answer_at_once(self, address: bytes, scope: Scope) -> Sequence[bytes] | None:
+        """See `AnswerAtOnce`."""
+        for prefix, answer in self._at_once:
+            if address.startswith(prefix):
+                try:
+                    return answer(address, scope)
+                except Exception:  # the handler meets the same error in `__call__`, which reports it
+                    return None
+        return None
 
 
 def _open_routes(declared: Iterable[RouteDeclaration]) -> set[str]:

@@ -9,7 +9,7 @@ import select
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -22,7 +22,7 @@ from tidegate.http import asgi
 from tidegate.http.asgi import MOST_KEPT, Application
 from tidegate.http.binding import Binding
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, RequestFailed
-from tidegate.http.raw_handlers import CONNECTION, prepare
+from tidegate.http.raw_handlers import CONNECTION, AnswerAtOnce, prepare
 
 log = get_logger(__name__)
 
@@ -102,6 +102,9 @@ class _Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.app_state = {**app_state, CONNECTION: self}  # copied into the scope of each request
+        self._answer_at_once: AnswerAtOnce | None = getattr(self.app, "answer_at_once", None)
+        self._idle_since: float | None = None
+        """When the last answer of the connection was complete; None while a request arrives or is answered."""
         self._on_writable: Callable[[], None] | None = None
         self._waiting: Any = None
         self._running: Any = None  # the request that is being answered; `cycle` is the latest one of the connection
@@ -188,10 +191,22 @@ class _Protocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection after the keep-alive timeout."""
-        if self._has_unread():
-            self.timeout_keep_alive_task = self.loop.call_later(_AGAIN_S, self.timeout_keep_alive_handler)
-        else:
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # the next answer starts the timer again
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left_s <= 0 and not self._has_unread():
             super().timeout_keep_alive_handler()
+        else:
+            self._start_keep_alive_timer(left_s if left_s > 0 else _AGAIN_S)
+
+    def _start_keep_alive_timer(self, delay_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(delay_s, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:
+        # The timer keeps running and finds out when it expires how long the connection has been idle: starting and
+        # cancelling a timer per request costs more than the rest of the bookkeeping.
+        self._idle_since = None
 
     def shutdown(self) -> None:
         """The server stops: close an idle connection; otherwise, close it after the request in progress."""
@@ -203,12 +218,35 @@ class _Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start to answer a request; while the server stops, it is the last of its connection."""
+        if self._has_answered_at_once():
+            return
         super().on_headers_complete()
         cycle: Any = self.cycle
         # uvicorn closes the transport of a request directly. This wrapper lets the protocol linger first.
         cycle.transport = _Closing(self, cycle)
         if self._is_stopping:
             self.cycle.keep_alive = False
+
+    def _has_answered_at_once(self) -> bool:
+        """Answer a request without a task, if the application can and all earlier requests are answered."""
+        cycle: Any = self.cycle  # None before the first request
+        if self._answer_at_once is None or (cycle is not None and not cycle.response_complete):
+            return False
+        parser: Any = self.parser
+        is_plain = parser.get_method() == b"GET" and parser.get_http_version() == "1.1" and not parser.should_upgrade()
+        # Otherwise flow control and the closing header are left to uvicorn.
+        stays_open = parser.should_keep_alive() and not self._is_stopping and not self.transport.is_closing()
+        if not is_plain or not stays_open or self.flow.write_paused:
+            return False
+        scope: Any = self.scope
+        scope["method"] = "GET"
+        pieces = self._answer_at_once(self.url, scope)
+        if pieces is None:
+            return False
+        self.transport.writelines(pieces)  # without copying
+        self.cycle = cast("Any", _AnsweredCycle(scope))
+        self.on_response_complete()
+        return True
 
     def end(self, *, is_answered: bool) -> None:
         """Close the connection; after an answer, as soon as the client has sent the rest of its requests."""
@@ -234,11 +272,21 @@ class _Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Start the next request, or wait for it; there is none after the last answer."""
-        if self._lingered is None:
-            super().on_response_complete()
+        if self._lingered is not None:
+            return
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._start_keep_alive_timer(self.timeout_keep_alive)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._running = cycle
+        self._running, self._idle_since = cycle, None
         super()._start_asgi_task(cycle, app)
 
     @property
@@ -307,6 +355,9 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection."""
         self._stop_head_timer()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = self._on_writable = None
@@ -342,6 +393,17 @@ class _Protocol(HttpToolsProtocol):
             self._linger()
         else:
             self.transport.close()
+
+
+class _AnsweredCycle:
+    """The cycle of a request that was answered at once; it has no task."""
+
+    __slots__ = ("scope",)
+    response_complete, more_body, keep_alive = True, False, True
+    message_event = asyncio.Event()  # for no task
+
+    def __init__(self, scope: Any) -> None:
+        self.scope = scope
 
 
 class _Closing:

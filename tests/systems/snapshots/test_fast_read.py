@@ -102,7 +102,7 @@ async def test_fast_and_regular_route_answer_alike(serve: Serve, deployment: Dep
     assert await is_held_and_taken(deployment, ("GET", PATH, {}))
     assert not await is_held_and_taken(deployment, ("GET", f"{PATH}?wait=0", {}))
     async with serve(HttpSettings(port=0)) as binding:
-        [short], [long] = await ask(binding, PLAIN), await ask(binding, LONG)
+        [short, at_once], [long] = await ask(binding, PLAIN, PLAIN, answers=2), await ask(binding, LONG)
         secure = [each.replace(b"\r\n\r\n", b"\r\nX-Forwarded-Proto: https\r\n\r\n") for each in (PLAIN, LONG)]
         [short_tls], [long_tls] = [await ask(binding, each) for each in secure]
         tag = short[1]["etag"].encode()
@@ -111,7 +111,8 @@ async def test_fast_and_regular_route_answer_alike(serve: Serve, deployment: Dep
             (await ask(binding, each.replace(b"Host: 127.0.0.1", known)))[0] for each in (PLAIN, LONG)
         ]
 
-    assert comparable(short) == comparable(long)
+    assert comparable(short) == comparable(at_once) == comparable(long)
+    assert short[1]["x-request-id"] != at_once[1]["x-request-id"]
     assert comparable(short_304) == comparable(long_304)
     assert comparable(short_tls) == comparable(long_tls)
     assert short_tls[1]["strict-transport-security"] == "max-age=31536000"
@@ -145,10 +146,10 @@ async def test_authentication_is_the_same(serve: Serve, deployment: Deployment):
     async with serve(HttpSettings(port=0)) as binding:
         [(refused, _, _)] = await ask(binding, foreign)
     async with serve(keyed) as binding:
-        statuses = [(await ask(binding, each))[0][0] for each in (PLAIN, bad, good)]
+        statuses = [(await ask(binding, each))[0][0] for each in (PLAIN, bad, good, good, PLAIN, bad)]
 
     assert refused == 403
-    assert statuses == [401, 401, 200]
+    assert statuses == [401, 401, 200, 200, 401, 401]
 
 
 async def test_a_read_only_key_uses_the_fast_route_and_a_session_the_regular_one(serve: Serve, deployment: Deployment):
@@ -188,6 +189,37 @@ async def test_unusual_requests_use_the_regular_route(deployment: Deployment):
 
     assert await is_held_and_taken(deployment, ("GET", PATH, {}))
     assert [each for each in NOT_PLAIN if await is_held_and_taken(deployment, each)] == []
+
+
+def scope_of(request: Asked) -> Scope:
+    headers = {"host": "127.0.0.1"} | {name.lower(): value for name, value in request[2].items()}
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return {"method": "GET", "client": ("127.0.0.1", 4711), "headers": pairs}
+
+
+async def test_only_repeated_plain_reads_are_answered_at_once(deployment: Deployment):
+    """By address and headers that the handler has answered before; the others are left to the application."""
+    async with deployment.working():
+        await deployment.until_fresh(7)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+
+    coalescer = ReadCoalescer(deployment.snapshots.reader.read, deployment.snapshots.feed)
+    admission = Admission(Authenticator(Access(HttpSettings()), ()), Role.READ)
+    handler = FastRead(application, deployment.snapshots.reader, admission, coalescer, longest_wait_s=25)
+    plain, unusual = ("GET", PATH, {}), [each for each in NOT_PLAIN if each[0] == "GET"]
+    await deployment.read(7)
+    assert handler.answer_at_once(PATH.encode(), scope_of(plain)) is None
+    for each in (plain, *unusual):
+        await ask_in_process(handler, *each, client="127.0.0.1")
+
+    await deployment.read(7)
+    answer = handler.answer_at_once(PATH.encode(), scope_of(plain))
+    assert answer is not None
+    assert answer[0].startswith(b"HTTP/1.1 200 OK\r\n")
+    assert [each for each in unusual if handler.answer_at_once(each[1].encode(), scope_of(each)) is not None] == []
 
 
 async def test_the_answer_is_the_same_without_a_direct_connection(serve: Serve, deployment: Deployment):

@@ -1,6 +1,7 @@
 """Raw handler of snapshot reads; see `tidegate.http.raw_handlers`.
 
-A snapshot in the memory of this process is returned at once. Otherwise, and if the caller waits for a refresh
+A snapshot in the memory of this process is returned at once: without a task, if the same address and the same headers
+were answered before. Otherwise, and if the caller waits for a refresh
 (`?wait=`), the request waits in `ReadCoalescer`: all requests for one subject share one task, which reads once for all
 of them. When the read fails, the requests are passed on to the application, which reports each error. A request with a
 body, or with a query other than `wait`, is passed to the application too.
@@ -9,7 +10,7 @@ body, or with a query other than `wait`, is passed to the application too.
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from tidegate.core.telemetry import metrics
@@ -164,7 +165,8 @@ class FastRead:
     ) -> None:
         self._application, self._reader, self._admission = application, reader, admission
         self._coalescer, self._longest_wait_s = coalescer, longest_wait_s
-        self._places = dict[str, CacheKey]()
+        self._addresses = dict[bytes, CacheKey]()
+        """Subjects by the address, without a query, of requests that were answered here."""
         self._respond = Responder()
         self._counts = {status: metrics.HTTP_REQUESTS.labels(ROUTE, "GET", str(status)) for status in (200, 304)}
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
@@ -183,21 +185,38 @@ class FastRead:
         if call is None or answer is None:
             await self._application(scope, receive, send)
             return
-        known, tag = call.admitted.headers.get(b"if-none-match"), answer.tag.encode()
+        if not scope["query_string"]:
+            self._remember(scope["raw_path"], call.place)
+        status, pieces = self._compose(answer, call.admitted, began)
+        await self._respond.send(scope, send, status, *pieces)
+
+    def answer_at_once(self, address: bytes, scope: Scope) -> Sequence[bytes] | None:
+        """Answer a read of a subject in the memory of this process; see `AnswerAtOnce`."""
+        began = time.monotonic()
+        place = self._addresses.get(address)
+        admitted = None if place is None else self._admission.cached(scope)
+        if place is None or admitted is None or admitted.has_body:
+            return None
+        answer = self._reader.held(*place)
+        return None if answer is None else self._compose(answer, admitted, began)[1]
+
+    def _compose(self, answer: SnapshotAnswer, admitted: AdmittedRequest, began: float) -> tuple[int, Sequence[bytes]]:
+        """The status, and head and body as they are sent."""
+        known, tag = admitted.headers.get(b"if-none-match"), answer.tag.encode()
         # Exact comparison of weak tags. A header in another form costs a full answer and is never wrong.
         is_known = known is not None and (known == tag or tag in known.split(b", "))
         status, headers = (304, _HEADERS) if is_known else (200, _HEADERS_OF_JSON)
         body = () if is_known else (answer.kept.head, answer.tail)
+        head = self._respond.head(status, headers % tag, sum(map(len, body)), is_secure=admitted.is_secure)
         self._counts[status].inc()
         self._seconds.observe(time.monotonic() - began)
-        await self._respond(scope, send, status, headers % tag, *body, is_secure=call.admitted.is_secure)
+        return status, (head, *body)
 
     def read(self, scope: Scope) -> SnapshotCall | None:
         """The requested snapshot; None if the application has to answer."""
         if scope["method"] != "GET":
             return None
-        path, query = scope["path"], scope["query_string"]
-        place = self._places.get(path) or self._place(path)
+        place, query = self._place(scope["path"]), scope["query_string"]
         admitted = None if place is None else self._admission(scope)
         if place is None or admitted is None or admitted.has_body:
             return None
@@ -207,17 +226,18 @@ class FastRead:
         return None if wait is None else SnapshotCall(place, min(float(wait[1]), self._longest_wait_s), admitted)
 
     def _place(self, path: str) -> CacheKey | None:
-        """The cached kind and key of a path; None if the application has to answer."""
+        """The kind and key of a path; None if the application has to answer."""
         kind, _, key = path[len(PREFIX) :].partition("/")
         if not key or "/" in key or kind in _RESERVED or kind not in self._reader.kinds:
             return None
-        place = kind, key
-        if len(path) <= _LONGEST_REMEMBERED:
-            # Clearing everything is cheaper than an order of use: an entry is rebuilt by one split.
-            if len(self._places) >= _MOST_REMEMBERED:
-                self._places.clear()
-            self._places[path] = place
-        return place
+        return kind, key
+
+    def _remember(self, address: bytes, place: CacheKey) -> None:
+        if len(address) <= _LONGEST_REMEMBERED:
+            # Clearing everything is cheaper than an order of use: an entry is rebuilt by one request.
+            if len(self._addresses) >= _MOST_REMEMBERED:
+                self._addresses.clear()
+            self._addresses[address] = place
 
     async def _wait(self, call: SnapshotCall, began: float, scope: Scope) -> SnapshotAnswer | None:
         """The answer after a read from the server, or after a refresh; None if the read failed.
