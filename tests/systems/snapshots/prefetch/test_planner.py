@@ -14,6 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.prefetch.planner_world import NOON, TODAY, Planning, planning_at
 from tidegate.core.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.core.priority import Priority
+from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.model import SnapshotSubject
@@ -345,6 +346,20 @@ async def test_without_subjects_all_counts_are_zero(planning: Planning):
 
     assert (counted.total, counted.sampled, counted.is_all) == (0, 0, True)
     assert set(counted.tiers.values()) == {0}
+
+
+async def test_a_kind_whose_last_subject_is_deleted_meanwhile_does_not_count(
+    planning: Planning, monkeypatch: pytest.MonkeyPatch
+):
+    """On servers other than SQLite, each statement of a transaction sees what is committed by then."""
+
+    def kinds_before(_tx: Transaction) -> list[str]:
+        return ["character"]
+
+    monkeypatch.setattr(queries, "kinds_of", kinds_before)
+    counted = await planning.database.read(count_subjects, PrefetchSettings())
+
+    assert (counted.total, counted.sampled, counted.is_all) == (0, 0, True)
 
 
 @pytest.mark.every_server

@@ -278,7 +278,7 @@ def count_subjects(
     tiers, rates = dict.fromkeys(map(str, Tier), 0.0), dict.fromkeys([*_RATE_NAMES, _UNKNOWN_RATE], 0.0)
     for found in samples:
         # Each sampled row stands for as many subjects of its kind.
-        weight = found.total / len(found.rows)
+        weight = found.total / max(len(found.rows), 1)
         for asked_at, change_rate in found.rows:
             tiers[tier_of(asked_at, tx.now, settings)] += weight
             name = _UNKNOWN_RATE if change_rate is None else _RATE_NAMES[bisect_right(_RATES, change_rate)]
