@@ -1,7 +1,7 @@
 """Authenticates requests by API key or session. Without keys, only clients on this machine are admitted.
 
-A browser sends requests on behalf of any page that it shows. These rules keep pages of other sites out, also if no key
-is set:
+A browser sends requests on behalf of any page that it shows. These rules protect against pages of other sites. They
+apply whether or not a key is set, unless they say otherwise:
 
 - *DNS rebinding*: a page that makes its own name resolve to 127.0.0.1 sends that name as `Host`, which is refused;
 - *cross-site requests with a body*: a page can send forms and plain text to any site, but not JSON without a preflight
@@ -9,7 +9,8 @@ is set:
 - *cross-site requests without a body*: browsers add the `Origin` of the page; a foreign origin is refused;
 - *cross-site reads without a key*: refused, although the page could not read the answer; following a link is allowed;
 - *cross-site requests with a session*: browsers send the session cookie. It is ignored if the browser reports another
-  origin, also another port of this host, and a request that changes something must send the session's CSRF token.
+  origin (another port of this host is another origin). A request that changes something must send the session's CSRF
+  token.
 """
 
 import re

@@ -52,7 +52,7 @@ class HttpService:
         self._application, self._binding, self._on_stop = application, binding, on_stop
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See `Service`."""
+        """Answer requests until `stopping` is set, then finish those in progress: see `Service`."""
         config = uvicorn.Config(
             self._application,  # pyright: ignore[reportArgumentType]
             http=_Protocol,

@@ -47,7 +47,7 @@ class OutboxNotifier:
         self._committed.set()  # for commits from before the subscription
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Send wake-ups after commits until `stopping` is set; commits until then are covered."""
+        """Send a wake-up after commits until `stopping` is set. Commits before that cause a wake-up, too."""
         unsubscribe = self._database.subscribe(self._topic, self._committed.set)
         try:
             while self._committed.is_set() or not stopping.is_set():

@@ -5,15 +5,18 @@ messages then go to other processes at once. A lease does not end while the serv
 `Membership.expire`. Messages that a living process holds for too long, because it hangs or lost them, are found by a
 slower sweep of each stream.
 
-A process that was declared dead may only be frozen, with a blocked read at a stream. The server delivers the next
-messages to the reader that waits longest, so the frozen process can receive the messages that were just taken from it.
-Therefore dead processes are checked again, at once and at growing pauses, until such a read must have ended.
+A process that was declared dead may only be frozen, while a blocking read of a stream is still open. The server
+delivers the next messages to the reader that waits longest, so the frozen process can receive the messages that were
+just taken from it. Therefore its messages are taken over again: at once, and then with growing pauses, until every read
+that was open at its death has ended.
 
-If the server lost all data, processes go on reading until they notice that they are not registered. One that dies
-before it notices has no lease that could end. So a new leader waits until all living processes must have joined
-again, and then takes over the messages of unregistered readers. A server that lost its last second, or was restored
-from an old snapshot, still has all leases, so nothing else would notice: `ValkeyRestart` triggers recovery whenever the
-server was unavailable and is back. An enqueue intent that expires unconfirmed triggers it too.
+If the server lost all data, processes go on reading until they notice that they are not registered. A process that dies
+before it notices has no lease that could end. So a new leader waits for the length of a lease, in which each living
+process notices the loss and joins again, and then takes over the messages of unregistered readers.
+
+A server that lost the writes of its last second, or was restored from an old snapshot, still has all leases, which do
+not show the loss. Therefore `ValkeyRestartDetector` triggers recovery whenever the server was unavailable and is back.
+An enqueue intent that expires unconfirmed triggers recovery too (`EnqueueIntentMonitor`).
 """
 
 from collections.abc import Awaitable, Callable, Sequence

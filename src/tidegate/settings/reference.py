@@ -78,6 +78,7 @@ def _type_of(field: FieldInfo) -> str:
 
 
 def _in_words(annotation: object) -> str:
+    """A type annotation as words, such as "list of text"."""
     arguments = [each for each in get_args(annotation) if each not in (type(None), Ellipsis)]
     if get_origin(annotation) in (list, tuple, set, frozenset):
         return f"list of {_in_words(arguments[0])}"

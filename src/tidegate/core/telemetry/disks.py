@@ -27,7 +27,7 @@ def free_mb(folder: Path) -> int:
 
 
 class Disk:
-    """The disk under `folder`, or, without a folder, that of the server called `place`."""
+    """The disk of `folder`, or of a server if there is no `folder`. `place` names it in errors and in the log."""
 
     def __init__(self, place: str, folder: Path | None = None) -> None:
         self._place, self._folder = place, folder

@@ -1,9 +1,11 @@
-"""Permits for calls to a rate-limited upstream, shared by all processes, exact in any window.
+"""Permits for calls to a rate-limited upstream, shared by all processes.
+
+No time window of a rule, wherever it begins, contains more permits than the rule allows.
 
     limiter = Limiter(valkey, valkey.unit("rate"), settings=LimiterSettings())
     answer = await limiter.run(lambda: client.get(url))
 
-Without the server there are no permits.
+While the Valkey server is unavailable, no permits are granted: `acquire` and `take` raise `ValkeyUnavailable`.
 """
 
 from collections import OrderedDict
@@ -89,7 +91,7 @@ class Limiter:
         return await self._queue_of(key).acquire(priority, self._affordable(priority, units))
 
     async def take(self, most: int, key: str = "", *, priority: Priority = Priority.HIGH) -> Batch:
-        """Take the permits that are available now, at most `most`, without waiting."""
+        """Take up to `most` permits that are available now. Unlike `acquire`, does not wait."""
         require_positive("most", most)
         require_at_most("most", most, _MOST_AT_ONCE)
         queue = self._queue_of(key)

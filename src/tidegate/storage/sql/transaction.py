@@ -1,4 +1,7 @@
-"""Transactions: the interface that a unit of work uses, and what both kinds of engine do to attempt one."""
+"""Transactions as a unit of work sees them, and the interface of the backends that run them.
+
+There are two backends: `SqliteBackend` with threads, and `PooledBackend` for database servers.
+"""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,7 +174,10 @@ class Transaction:
 
 @contextmanager
 def _errors_translated() -> Generator[None]:
-    """Unwrap errors of Tidegate; errors of the network below a driver become `DatabaseConnectionLost`."""
+    """Raise Tidegate's errors without SQLAlchemy's wrapper, and network errors as `DatabaseConnectionLost`.
+
+    Errors of the driver are not changed.
+    """
     try:
         yield
     except StatementError as error:
@@ -211,7 +217,7 @@ class Attempt(Generic[Result]):
 
 
 class Backend(Protocol):
-    """Runs attempts. Errors come out as the driver raised them; `faults` knows what they mean."""
+    """Runs attempts. It raises errors of the driver unchanged; the engine classifies them with `faults`."""
 
     async def prepare(self) -> None:
         """Make the database ready for attempts, once, when it is opened."""
@@ -220,11 +226,11 @@ class Backend(Protocol):
     async def attempt(self, attempt: Attempt[Result]) -> Result:
         """Run the function in one transaction, and commit it; a read is rolled back.
 
-        A caller that is cancelled before the commit began causes a rollback. After that the commit is finished, and
-        told, in any case. Raises `CommitUnknown` when the connection broke during the commit.
+        If the caller is cancelled before the commit began, the transaction is rolled back. After that, the commit is
+        finished and reported in any case. Raises `CommitUnknown` when the connection broke during the commit.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of all connections and threads. No attempt is running any more."""
+        """Close all connections and threads. Called when no attempt is running any more."""
         ...

@@ -1,10 +1,11 @@
 """Closes idle connections of the client library, and ends its commands before a client is closed.
 
 The client library keeps every connection that it ever opened: after a hundred campaigns were busy at once, a hundred
-connections stay. Here the smallest number of idle connections within a span is known. So many were not needed, and
-those above `keep` are closed. There is no polling: the timer runs only while there are more than `keep`.
+connections stay. `IdleConnections` records the smallest number of idle connections within a span. That number of
+connections was not used in the span, so it closes as many, except for `keep` of them. There is no polling: the timer
+runs only while more than `keep` connections are idle.
 
-It also opens connections again for a command that it retries and for a command that begins after the client was closed.
+The client library also opens a connection for a command that it retries, or that begins after the client was closed.
 Such a connection would stay open for the lifetime of the process.
 """
 
@@ -32,7 +33,7 @@ class IdleConnections:
         self._closing: set[asyncio.Task[None]] = set()
 
     def note(self) -> None:
-        """A command ended: its connection is idle now."""
+        """Count the idle connections. Called when a command ended, so that its connection is idle now."""
         idle = sum(len(each) for each in self._idle())
         if self._timer is None and idle > self._keep:
             self._fewest = idle

@@ -1,7 +1,7 @@
-"""Lua scripts with a typed face.
+"""Binds Lua scripts to typed Python functions.
 
 A script is a `.lua` file with a header as its contract, and a Python stub with an equivalent signature. The two are
-compared when the stub's module is imported, so a drifted pair never starts:
+compared when the stub's module is imported, and a difference raises `ContractBroken`:
 
     ---@key window  hash   cap, used, resets_at_ms
     ---@keys holds  hash   any number of keys of one type, the last of all keys: a list of them
@@ -194,6 +194,7 @@ def _prologue(header: Header) -> str:
 
 
 def _assemble(path: Path) -> tuple[Header, str]:
+    """Return the header of a script, and its complete text: includes, the locals for keys and arguments, the file."""
     if not path.exists():
         raise ContractBroken(f"{path.parent.name}: there is no script {path.name!r}")
     text = path.read_text()
@@ -249,7 +250,7 @@ class ScriptCall:
         return ("EVALSHA", self.script.sha, *self.parameters)
 
     def in_full(self) -> tuple[Any, ...]:
-        """The long form, which also teaches it."""
+        """The long form. The server keeps the script, so that the short form works afterwards."""
         return ("EVAL", self.script.source, *self.parameters)
 
 

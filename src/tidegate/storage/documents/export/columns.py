@@ -1,7 +1,7 @@
 """Columns of exports: their types, and the extraction of their values from documents.
 
 A source declares the columns of its kinds of documents. A value of another type than its column is left empty and
-counted, so that a column has one type; the body has the value anyway.
+counted, so that a column has one type. The column `body`, if it is exported, still has the value.
 """
 
 from collections.abc import Callable, Mapping, Sequence

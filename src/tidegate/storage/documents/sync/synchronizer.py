@@ -174,7 +174,10 @@ class _KindSync:
         return writer.written, is_certain
 
     async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> tuple[list[ChangeDigest], bool]:
-        """Copy what the destination lacks. Returns the other moments that differ, and whether nothing was lacking."""
+        """Copy the documents of all moments that the destination lacks (see `ChangeDigest`).
+
+        Returns the moments that differ in another way, and True if the destination lacked none.
+        """
         others, is_complete = list[ChangeDigest](), True
         async with aclosing(self._differing(table)) as pages:
             async for lacking, left in pages:
