@@ -1,14 +1,14 @@
-"""Counts dead letters of all kinds, groups them by source, name and reason, and replays or discards a group.
+"""Counts dead letters of all kinds, groups them by kind, source, name and reason, and replays or discards a group.
 
-A group is not stored: it is what dead letters have in common. Its id is a digest of its kind, source, name and reason,
-so it stays the same while the group grows and shrinks. Numbers and quoted texts in a reason are left out, since they
-differ between failures with the same cause.
+A group is not stored: it is computed from the dead letters. Its id consists of its kind and a digest of source, name
+and reason, so it stays the same while the group grows and shrinks. Numbers and quoted texts in a reason are left out,
+since they differ between failures with the same cause.
 
 A group is settled in batches: a pass reads the dead letters of the kind in their order, and replays or discards those
 of the group. Each dead letter is settled by its own store, atomically, and there is no state of the whole operation.
-If a process dies halfway, the rest stay dead letters, and repeating the operation settles them. A dead letter that
-fails again after its replay keeps its place or comes last, so a pass never goes back; its limit is the size of the
-group at its start.
+If a process dies halfway, the remaining dead letters stay, and repeating the operation settles them. A replayed entry
+can fail again and be read by the same pass a second time. Therefore a pass settles at most as many dead letters as the
+group had when the pass began.
 """
 
 import asyncio

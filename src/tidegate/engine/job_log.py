@@ -1,4 +1,4 @@
-"""Log lines for committed ends of jobs, and for runs that began or ended.
+"""Log lines for committed results of jobs, and for runs that started, were resumed or ended.
 
 Successes have the level `debug`; retries, failures and runs have `info`. If a level is off, nothing is formatted.
 """

@@ -1,8 +1,8 @@
 """Builds the results of claimed jobs: the new state of the job, and how its permit is settled.
 
 Each function returns a `JobResult` for one of the possible outcomes. Failures of the call are retried with growing
-pauses and count as attempts; answers such as "not now" do not count; defects of a source are treated like failures,
-because they can be transient.
+pauses and count as attempts; answers such as "not now" do not count. An exception in the code of a source is treated
+like a failed call, because the next answer may not cause it.
 """
 
 from datetime import datetime, timedelta

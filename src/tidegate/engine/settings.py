@@ -1,4 +1,4 @@
-"""The default source, the attempts of a job, and the pauses between them."""
+"""Settings of the collection of data (`collect` in the configuration)."""
 
 from datetime import timedelta
 from typing import Annotated, Self

@@ -42,10 +42,10 @@ class AddressedSource(Protocol):
 
 
 def register_source_address(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
-    """Record that the data of `source` comes from `address`. Returns True if that is new.
+    """Record that the data of `source` comes from `address`. Returns True if the record was added or changed.
 
-    Raises `SourceAddressConflict` if runs have collected from another address. `moved_from` permits one change: it is
-    the recorded address of an upstream that now has a new address.
+    Raises `SourceAddressConflict` if runs have collected from another address. If the upstream has moved to `address`,
+    pass its recorded address as `moved_from`: then the record is changed.
     """
     wanted = _normal(address)
     place = collection_places.c

@@ -61,7 +61,7 @@ class CollectionSystem(System):
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """Open the collection without sources. Systems open their own sources (`OpenSource`)."""
+        """Open the engine that collects data, without sources: each system adds its own (`OpenSource`)."""
         from tidegate.engine.collection import open_empty_collection
         from tidegate.engine.sqs.opening import open_aws
         from tidegate.engine.sqs.settings import AwsSettings

@@ -46,7 +46,10 @@ async def chosen_kinds(
 
 @contextmanager
 def progress_bars(*, shows: bool) -> Generator[Callable[[str, int, int], None]]:
-    """Show one bar for each kind on standard error; the function takes a kind, a count and a total."""
+    """Show one progress bar for each kind of document on standard error.
+
+    The yielded function updates a bar. Its arguments are the kind, the number of finished documents and the total.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -149,6 +149,7 @@ async def _add(
 
 
 async def _list(settings: Settings, login: str | None, source: str | None) -> list[Schedule]:
+    """The schedules of all subjects, or of the subject `login`; of all sources, or of one."""
     from tidegate.connections import open_database
     from tidegate.engine.schedules.store import listed
 

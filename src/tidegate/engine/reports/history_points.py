@@ -1,9 +1,10 @@
 """The history of some values of the deployment, in SQL: one point for each series and period.
 
 The leader records a point per period (`dashboard/recorder.py`). The series and the start of the period are the primary
-key, and a point is inserted only if there is none: two leaders in a row, or at once, record one point. A rate is the
-average of the time that one leader observed, not a sum, so nothing is counted twice, and a point of a leader that began
-in the middle of a period is not too low. A period without a leader, or with an unavailable server, has no point.
+key, and a point is inserted only if there is none: if two leaders observe the same period, one after the other or at
+once, one point is recorded. A rate is an average over the part of the period that this leader observed, and not a sum.
+So nothing is counted twice, and the rate is not too low if the leader began in the middle of the period. A period
+without a leader, or in which a server was unavailable, has no point.
 """
 
 from collections.abc import Collection, Mapping

@@ -23,7 +23,7 @@ _MOST_RUNS = 5_000
 
 
 class ReportBasis(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that a report is based on: those of runs that are active or ended since then."""
+    """The jobs that a report is based on: those of active runs, and of runs that ended at `since` or later."""
 
     since: datetime
     runs: int
@@ -145,7 +145,7 @@ def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: i
 
 
 def _run_query(tx: Transaction, query: Statement, since: datetime, most_jobs: int) -> tuple[ReportBasis, Sequence[Any]]:
-    """Run a query on the jobs of runs that are active or ended since then."""
+    """Run a query on the jobs of active runs, and of runs that ended at `since` or later."""
     require_positive("most_jobs", most_jobs)
     runs, jobs, is_whole = _select_runs(tx, since, most_jobs)
     rows = query.rows(tx, ids=runs, most=most_jobs) if runs else []

@@ -1,4 +1,4 @@
-"""Which queues on AWS. Credentials are found by the SDK's own chain, and never stored here."""
+"""Settings of the SQS queues. They contain no credentials: the AWS SDK finds those itself."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -11,7 +11,7 @@ Visibility = Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(hours=1
 
 
 class AwsSettings(BaseModel, frozen=True, extra="forbid"):
-    """The queues on AWS. Credentials are found as by the AWS SDK: environment, files, role of the machine."""
+    """The SQS queues. The AWS SDK finds the credentials: in the environment, its files, or the role of the machine."""
 
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]{1,40}$")
     """The region of the queues. Default: that of the SDK."""
