@@ -1,4 +1,7 @@
-"""Dead letters of campaigns: entries that could not be decided. They are kept until they are replayed or discarded."""
+"""Dead letters of campaigns: entries that could not be decided. They are kept until they are replayed or discarded.
+
+The share of the stock that such an entry has stays reserved after a replay, too. Only `discard` frees it.
+"""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -39,7 +42,7 @@ class CampaignDeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CampaignDeadLetters:
-    """The dead letters of campaigns. A dead letter keeps its share of the stock until it is discarded."""
+    """Lists, counts, replays and discards the dead letters of campaigns."""
 
     def __init__(self, valkey: Valkey, feed: ResultFeed, clock: Clock) -> None:
         self._valkey, self._feed, self._clock = valkey, feed, clock
@@ -60,7 +63,7 @@ class CampaignDeadLetters:
         return await self._letters(campaign).ids()
 
     async def replay(self, campaign: str, letter_ids: Iterable[str]) -> int:
-        """Move dead letters back to the stream as new messages; return how many. Each is replayed once."""
+        """Move dead letters back to the stream as new messages; return how many. Unknown ids are skipped."""
         replayed = 0
         for batch in id_batches(letter_ids):
             entries = await self._entries(campaign, batch)

@@ -1,4 +1,7 @@
-"""Group commit for one consumer pool: batches that arrive during a transaction are committed together in the next one.
+"""Decides entries in SQL: each is issued, refused or sold out.
+
+The consumers of a pool share one `Decider`, which commits in groups: batches that arrive during a transaction are
+committed together in the next one.
 
     commit the transaction -> settle on the Valkey server -> notify watchers
 
@@ -50,7 +53,7 @@ class Outages:
 
 @dataclass(frozen=True)
 class ConsumerContext:
-    """Servers, settings, known kinds, and the name of this process."""
+    """Servers, settings, known kinds of campaigns, and the name of this process."""
 
     valkey: Valkey
     database: Database
@@ -105,7 +108,7 @@ class _PendingBatch(NamedTuple):
 
 
 class Decider:
-    """Decides entries of one campaign for all consumers of a pool."""
+    """Decides the entries of one campaign for all consumers of a pool."""
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class Decider:
         on_room: Callable[[], object],
         on_crash: Callable[[BaseException], object],
     ) -> None:
-        """When more than `crowd` messages are left, another process is woken.
+        """When more than `backlog_limit` messages are left, another process is woken.
 
         `on_room` is called when messages are settled or returned, `on_crash` after an unexpected error.
         """
@@ -274,6 +277,7 @@ class Decider:
         self._release([task])
 
     def _release(self, tasks: Sequence[PendingEntry]) -> None:
+        """Remove entries that were settled or returned from those that this process holds, and notify watchers."""
         # Forget the messages before `_on_room`: the reader computes its room from the held ones.
         self._consumer.settled(task.message for task in tasks)
         self._context.on_decided(self._campaign, [task.entry.user for task in tasks])
@@ -292,6 +296,7 @@ class Decider:
 
 
 def _complete(batches: Sequence[_PendingBatch]) -> None:
+    """Wake the callers of `decide` that wait for these batches."""
     for batch in batches:
         if not batch.done.done():
             batch.done.set_result(None)

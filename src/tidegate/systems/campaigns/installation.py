@@ -86,7 +86,10 @@ class CampaignInstaller:
     async def _tell(
         self, campaign: Campaign, *, counters: Sequence[int], known: Sequence[IssuedUser] = (), is_last: bool = True
     ) -> bytes:
-        """Send rules, counters and known users of a campaign to the Valkey server; return the script's reply."""
+        """Send rules, counters and known users of a campaign to the Valkey server; return the script's reply.
+
+        Users are sent in several calls; the last one has `is_last` and completes the installation.
+        """
         now = self._database.clock.now()
         return await scripts.install(
             self._valkey,

@@ -1,4 +1,4 @@
-"""State of users' entries: SQL has decisions, the server has accepted entries, the dead letters have failures.
+"""The state of users' entries. Decisions are in SQL, accepted entries in Valkey, and failed ones are dead letters.
 
 `ResultFeed` notifies watchers in all processes. `DeadLetterIndex` finds the dead letter of a user without reading all
 of them: a stream grows only at its end, so each process remembers what it has read, and reads what was added. A dead
@@ -58,7 +58,7 @@ _Id = tuple[int, int]
 
 
 class _EntryKey(msgspec.Struct, frozen=True):
-    """The fields by which a dead letter is found."""
+    """The fields of an entry by which its dead letter is found."""
 
     user: str
     number: int
@@ -91,7 +91,7 @@ class _IndexedCampaign:
 
 
 class DeadLetterIndex:
-    """Finds the dead letter of a user in any campaign."""
+    """Finds the dead letter of an entry, by campaign, user and the number of the entry."""
 
     def __init__(self, valkey: Valkey) -> None:
         self._valkey = valkey

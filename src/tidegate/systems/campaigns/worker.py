@@ -4,8 +4,9 @@ One task waits for the wake-ups of all campaigns, in one list on the server. The
 next one. A wake-up that was taken stays in a list of this process until the campaign is served; if the process dies
 before, the leader returns it.
 
-A lock per campaign covers each start and stop of a consumer pool together with its script. Otherwise a wake-up could be
-handled by a pool that is just stopping, and the server would list a process that serves nothing.
+For each campaign, a lock is held while a pool starts (with `serve.lua`) or stops (with `leave.lua`). Otherwise a
+wake-up could be handled by a pool that is just stopping, and Valkey would list this process as serving a campaign for
+which it has no pool.
 """
 
 import asyncio
@@ -158,7 +159,7 @@ class CampaignWorker:
             await asyncio.wait([task], timeout=_STOP_WITHIN_S)
 
     async def _listen(self) -> None:
-        """Handle wake-ups; after a failure, first recover those that may have been missed."""
+        """Handle wake-ups. At the start and after each failure, first find campaigns with missed wake-ups."""
         failures, outage = 0, self._context.outages.listening
         while True:
             try:
@@ -251,6 +252,10 @@ class CampaignWorker:
         )
 
     def _begin(self, campaign: str, total_count: int) -> None:
+        """Start the consumer pool of a campaign, unless it runs.
+
+        `total_count` is the expected number of entries, which determines the number of consumers.
+        """
         # `serve` was needed all the same: it restores what the server has lost.
         if campaign in self._pools:
             return
@@ -291,7 +296,7 @@ class CampaignWorker:
                 raise ValkeyUnavailable(f"campaign {campaign!r}: the server delivered messages to a cancelled read")
 
     async def _retire(self, pool: ConsumerPool) -> float | None:
-        """See `Retire`."""
+        """Leave an idle campaign and forget its pool: see `Retire`."""
         # Leaving on the server and removing the pool here are one step for this process: a wake-up that comes now
         # waits, and starts a new pool.
         async with self._lock(pool.campaign):

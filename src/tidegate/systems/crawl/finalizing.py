@@ -47,7 +47,7 @@ class CrawlFinalizer:
         await self._database.transaction(_notice_gone, run)
 
     async def _note_missing(self, run: Run) -> None:
-        """Update the missing stages of products that lack something, in batches."""
+        """Record for each product which stages (parts of its data) the run could not fetch, in batches."""
         # The third query finds products with reasons that are obsolete now.
         for find in (_with_failed_jobs, _with_dead_raws, _with_lacks):
             after: Any = None

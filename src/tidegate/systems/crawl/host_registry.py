@@ -112,7 +112,7 @@ class HostRegistry:
         await self._update_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN))
 
     async def restore(self) -> None:
-        """Set the pace and the rest of every host in the gate. Can be repeated at any time."""
+        """Write the pace and the current pause of each host to the gate, which may have lost them. Can be repeated."""
         applied = dict[str, tuple[bool, int]]()
         while news := [host for host in await self.list() if applied.get(host.host) != _pace_of(host)]:
             for start in range(0, len(news), _AT_ONCE):
@@ -120,7 +120,7 @@ class HostRegistry:
             applied |= {host.host: _pace_of(host) for host in news}
 
     async def update_delays(self) -> None:
-        """Recompute Crawl-delays before an identity with another User-Agent is used."""
+        """Recompute the Crawl-delay of all hosts, before an identity with another User-Agent is used."""
         agents = await self._user_agents()
         for host in await self.list():
             if host.robots is not None:

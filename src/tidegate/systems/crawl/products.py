@@ -1,4 +1,4 @@
-"""Reads products."""
+"""Reads the products that crawls have found, and deletes the sightings of a crawl."""
 
 from datetime import datetime
 from typing import Any
@@ -50,7 +50,7 @@ class ProductPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Products:
-    """Products that crawls have found."""
+    """Products that crawls have found, and the sightings of each crawl."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -83,9 +83,9 @@ class Products:
         return await self._database.read(_count, _those(host, is_gone))
 
     async def forget_crawl(self, crawl: str) -> int:
-        """Delete the sightings of a crawl; returns their number.
+        """Delete the sightings of a crawl, but not its products; returns the number of sightings.
 
-        Products that no crawl lists are gone at the next run.
+        The next run marks products as gone that no crawl lists any more.
         """
         return await self._database.transaction(_forget_crawl, require_name("crawl", crawl))
 

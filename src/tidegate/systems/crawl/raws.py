@@ -181,9 +181,10 @@ class Raws:
         return ParkedAnswer("crawl:replay", answer.pack(), self._database.clock.now())
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> int:
-        """Let dead letters of products be applied again: these, or all. Returns their number.
+        """Queue dead letters again, so that their stored answers are applied to products. Returns their number.
 
-        Search pages are read again by their jobs: see `Crawls.replay`, which does both.
+        `raw_ids` selects dead letters; the default is all. Those of search pages are not included, because their jobs
+        read them: `Crawls.replay` handles both.
         """
         _require_numbers(raw_ids)
         replayed = await self._database.transaction(_replay, None if raw_ids is None else sorted(set(raw_ids)))

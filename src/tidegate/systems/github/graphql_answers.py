@@ -1,4 +1,4 @@
-"""Parses GraphQL answers: data, errors, or both; and those with reviews.
+"""Parses GraphQL answers, which have data, errors or both. `parse` reads the reviews of pull requests.
 
 A node that is null or has an unexpected shape is skipped. The lists and their page information are required: an answer
 without them is not an empty list.
@@ -94,7 +94,7 @@ def _failed_reading(answer: Answer, problems: list[GraphqlError], missing: Verdi
 
 
 class Author(msgspec.Struct, rename="camel"):
-    """The author of a review; some authors have no number in GraphQL."""
+    """The author of a review; `database_id` is None for authors that have no number in GraphQL."""
 
     login: str | None = None
     database_id: int | None = None

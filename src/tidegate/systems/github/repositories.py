@@ -1,9 +1,9 @@
 """The repositories of a user, of an organization or of a search, and the jobs of each.
 
-The answer to an unchanged page has neither items nor a link, so both are stored with its ETag: the cursor of this list
-contains all its pages.
+GitHub answers a request for an unchanged page without its items and without the link to the next page. Therefore the
+cursor of the list stores the items, the link and the ETag of each page.
 
-A search has no ETags, spends the allowance `search`, and shows 1,000 repositories at most. A repository that it no
+A search has no ETags, is limited by the quota `search`, and shows 1,000 repositories at most. A repository that it no
 longer finds still exists, so nothing is marked as gone.
 """
 
@@ -46,12 +46,13 @@ _MOST_FOUND = 1000
 
 
 class ReadPage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One page of the last run."""
+    """A page as the last run read it."""
 
     etag: str | None = None
     reader: str | None = None
     """The credential that received the ETag."""
     following: str | None = None
+    """The link to the next page."""
     repositories: tuple[ListedRepository, ...] = ()
 
 
@@ -107,7 +108,7 @@ class RepositoriesState(RunOptions, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Repositories:
-    """Reads the list. `include` has the default kinds, for runs without that option."""
+    """Reads the list. Runs without the option `include` collect the kinds of `include` from each repository."""
 
     def __init__(self, include: frozenset[str]) -> None:
         self._include = include
@@ -120,7 +121,7 @@ class Repositories:
         return GithubCall(path=path, etag=before.etag if before.reader == task.credential else None)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
-        """Read a page that is new or changed."""
+        """Read a page that is new or changed; `following` is the link to the next page."""
         state = _begun(task)
         found, notes = (answer.body, left_out(answer)) if state.query is None else _found(state, answer)
         listed = read_items(found, ShownRepository, partial(_document, task, state.login))

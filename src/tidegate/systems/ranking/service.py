@@ -1,6 +1,7 @@
-"""Reads rankings: the first members of a window, and a member with its neighbours.
+"""Rankings: reads the first members of a window, or a member with its neighbours, and rebuilds boards from SQL.
 
-While the Valkey server is unavailable, results are empty and marked as degraded.
+A window is one period of a board, such as a certain day or week. While the Valkey server is unavailable, results are
+empty and marked as degraded.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ _SERVER_WITHIN_S = 1.0
 
 
 class Ranking:
-    """The boards of an installation.
+    """The boards of a deployment.
 
     Example:
         board = Board(name="sales", event="PaymentCompleted", member="concert", id="payment", time="paid_at")

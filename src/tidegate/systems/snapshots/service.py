@@ -211,7 +211,7 @@ class OpenSnapshots(OpenSystem):
         return () if self.snapshots is None else self.snapshots.breakers
 
     def dead_letters(self) -> Sequence[DeadLetterStore]:
-        """Refreshes that failed permanently."""
+        """The store of the refreshes that failed permanently, if snapshots are configured."""
         if self.snapshots is None:
             return ()
         return [dead_letter_store(self.snapshots.dead, self.snapshots.transport)]

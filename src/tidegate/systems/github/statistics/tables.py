@@ -1,4 +1,4 @@
-"""Tables of counted documents, and of the sums per user."""
+"""Tables of the statistics: sums per user, and the documents that are counted in them."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table
 

@@ -1,7 +1,7 @@
-"""Rules that convert a reported change to a write: documents never become older, and deletions are permanent.
+"""Rules that convert a change from a webhook to a conditional write. A document is never replaced by an older one.
 
-Most items have the time of their last update, in whole seconds. Of two changes in the same second the one
-that arrives last counts, until a run reads the item again.
+Most items have the time of their last update, in whole seconds. Of two changes in the same second, the one that
+arrives last is stored, until a run reads the item from GitHub again.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Shared by the commands of snapshots: opens snapshots, parses arguments, and formats results as text."""
+"""Functions that the commands of snapshots share: open snapshots, parse arguments, and format results as text."""
 
 from __future__ import annotations
 

@@ -67,9 +67,10 @@ class CallBudget:
         return total
 
     def rate(self, now: datetime, spent: int) -> float:
-        """Return the calls per second with which the rest of the daily budget lasts until midnight.
+        """Return the calls per second at which the remaining daily budget lasts until midnight; 0 if it is spent.
 
-        Never above the target of the hour; each hour gets calls in proportion to its target. 0: the budget is spent.
+        Never more than `target(now)`. If the budget is too small for the targets of the remaining hours, the rates of
+        all hours are reduced by the same factor.
         """
         require_not_negative("spent", spent)
         left = self._settings.daily_budget - spent
