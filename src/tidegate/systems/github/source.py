@@ -23,10 +23,11 @@ from tidegate.systems.github import (
 )
 from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
+from tidegate.systems.github.page_loops import PageTrail, is_next_page
 from tidegate.systems.github.profile import ProfileState
 from tidegate.systems.github.repositories import Repositories, RepositoriesState
 from tidegate.systems.github.repository import RepositoryState
-from tidegate.systems.github.requests import require_api_url, to_request
+from tidegate.systems.github.requests import GithubCall, require_api_url, to_request
 from tidegate.systems.github.settings import API_URL
 from tidegate.systems.github.states import RunOptions, Selection, State, WithheldRepository, kinds_to_collect
 from tidegate.systems.github.statuses import AnswerReader, interpret
@@ -97,8 +98,7 @@ class GithubSource:
 
     def request(self, task: Task, secret: str) -> Request:
         """Build the request of a job."""
-        reader = self._reader(task)
-        call = reader.ask(_as_readable(task))
+        call = self._call(task)
         return to_request(call, api_url=self._api_url, secret=secret, purpose=f"github.{task.spec.kind.lower()}")
 
     def read(self, task: Task, answer: Answer) -> Reading:
@@ -107,7 +107,7 @@ class GithubSource:
         if reader is known:
             reading = interpret(task, answer, reader, self._api_url)
         else:
-            reading = interpret(_as_readable(task), answer, reader, self._api_url)
+            reading = self._without_loop(task, interpret(_as_readable(task), answer, reader, self._api_url))
             # Remember that the list is withheld, with the former cursor, so that the next runs make no paid call.
             if reading.verdict is Verdict.UNAVAILABLE:
                 cursor = WithheldRepository.cursor(task, reading.reason, answer.date or answer.received_at)
@@ -117,6 +117,24 @@ class GithubSource:
         return msgspec.structs.replace(
             reading, allowance=limits.allowance(answer), allowance_bucket=limits.bucket(answer)
         )
+
+    def _without_loop(self, task: Task, reading: Reading) -> Reading:
+        """The reading, unless the next page of the list was read before in this pass over the list."""
+        if not any(is_next_page(following, task) for following in reading.follow_ups):
+            return reading
+        trail, onwards = PageTrail.of(task, self._call(task)), list[JobSpec]()
+        for following in reading.follow_ups:
+            if not is_next_page(following, task):
+                onwards.append(following)
+            elif trail.leads_back(following, self._call(msgspec.structs.replace(task, spec=following))):
+                reason = f"the links to the next page lead in a circle, after {trail.pages} pages"
+                return Reading(verdict=Verdict.RETRY, reason=reason)
+            else:
+                onwards.append(trail.stored_in(following))
+        return msgspec.structs.replace(reading, follow_ups=onwards)
+
+    def _call(self, task: Task) -> GithubCall:
+        return self._reader(task).ask(_as_readable(task))
 
     def _reader(self, task: Task) -> AnswerReader:
         # Checked first: the job of any kind may be replaced by the free call.
