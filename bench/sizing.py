@@ -101,7 +101,7 @@ UNIT_COSTS = {
     "admit": UnitCost(
         "100 admissions: script, transaction, script",
         "Waiting room",
-        "let 100 in: script, transaction on SQLite, script",
+        "admit 100: script, transaction on SQLite, script",
         "ms",
     ),
 }

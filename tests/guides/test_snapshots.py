@@ -177,7 +177,7 @@ def test_a_kind_from_the_settings_is_known_to_every_command(tmp_path: Path, monk
     assert "weather/harbour: UPDATING" in known.stdout
     assert "start `tidegate up`" in known.stdout, "nobody works, and whoever asks is told so"
     assert "no kind 'character'; the configured kinds are weather" in str(unknown.exception)
-    assert "a station is known by its name" in str(nonsense.exception)
+    assert "a station is identified by its name" in str(nonsense.exception)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
 
     @property
     def successors(self) -> "list[JobSpec]":
-        """The jobs that `followed_by` names."""
+        """Jobs for the first pages of the kinds in `followed_by`, which are read after this list is complete."""
         if not self.followed_by:
             return []
         first = msgspec.structs.replace(

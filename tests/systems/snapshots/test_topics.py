@@ -97,6 +97,8 @@ async def test_calls_are_shown_by_priority_if_rules_count_them(tmp_path: Path, e
         # is counted. Counts are multiples of the two units.
         rates = await until(shown)
         assert [name for name, _ in rates] == ["all", "high", "low"]
+        assert rates[0][1] is not None
+        assert rates[0][1] % 2 == 0
         assert [value for _, value in rates[1:]] == [None, None]
 
 

@@ -364,17 +364,22 @@ def discussion_key(found: Repository, number: int) -> int:
     return found.id * 1_000_000 + number
 
 
+def _comment_number(found: Repository, entry: Entry, code: int) -> int:
+    """The id of a comment, in 32 bits as GraphQL has it, and different in each repository."""
+    return 1 + draw(found.key, entry.number, code, 156) % _LARGEST_INT
+
+
 def _discussion_comment(world: World, found: Repository, entry: Entry, comment: int, reply: int = 0) -> Json:
     """A comment, or a reply to it. The author of some was deleted."""
     code = comment * MOST_REPLIES + reply
-    number = found.id % 2_000 * 1_000_000 + entry.number * 1_000 + code
+    number = _comment_number(found, entry, code)
     author = world.contributor(draw(found.key, entry.number, code, 154), found.owner)
     at = iso(entry.created if comment <= entry.talk - entry.added else entry.updated)
     return {
         "id": number,
         "node_id": profiles.node_id("DC", discussion_key(found, entry.number) * 1_000 + code),
         "discussion_number": entry.number,
-        "reply_to_id": number - reply if reply else None,
+        "reply_to_id": _comment_number(found, entry, code - reply) if reply else None,
         "body": title(draw(found.key, entry.number, code, 155)),
         "html_url": f"{profiles.SITE}/{found.full_name}/discussions/{entry.number}#discussioncomment-{number}",
         "created_at": at,

@@ -218,7 +218,7 @@ class EnqueueIntents:
         self._intents, self._checks = intent_keys(unit)
 
     async def record(self, check_after: timedelta | None = None) -> str:
-        """Record that jobs are committed next. Without a confirmation, recovery runs after `look_after`."""
+        """Record that jobs are committed next. Without a confirmation, recovery runs after `check_after`."""
         intent, check_ms = new_id(), milliseconds(FIRST_CHECK if check_after is None else check_after)
         await _record_intent(
             self._valkey,

@@ -41,6 +41,7 @@ SELDOM = {
         *("comment_count", "parents", "tree_sha", "html_url"),
     },
     "timeline_event": {"state", "commit_id", "submitted_at"},
+    "review_thread": {"start_line", "resolved_by_login", "resolved_by_id", "comments"},
 }
 """Columns that may be empty in all documents of the small world."""
 
@@ -96,6 +97,22 @@ def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
             sim.extras.discussion(each, entry.number)
             for each in sim.world.all_repositories()
             for entry in sim.extras.of(each, DISCUSSIONS)
+        ],
+        "discussion_comment": [
+            sim.extras.discussion_comment(each, entry.number, comment, reply)
+            for each in sim.world.all_repositories()
+            for entry in sim.extras.of(each, DISCUSSIONS)
+            for comment, replies in enumerate(sim.extras.talk_of(each, entry.number), start=1)
+            for reply in replies
+        ],
+        "review_thread": [
+            items.review_thread(each, ordinal)
+            | {
+                "pull_request_number": each.review_comments.parents[ordinal],
+                "review_comment_id": items.review_comment(each, ordinal)["id"],
+            }
+            for each in sim.world.all_repositories()
+            for ordinal in each.review_comments.ordinals()
         ],
         "organization": [profiles.organization(sim.world, organization)],
         "member": [profiles.simple_user(each) for each in people],
