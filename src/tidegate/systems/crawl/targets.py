@@ -12,6 +12,7 @@ from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import FIRST_PAGE, JobSpec, Subject
 from tidegate.engine.upstream import Request
+from tidegate.engine.upstream.messages import shown
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.site import ListedProduct, ResultPage
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
@@ -147,11 +148,11 @@ def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> J
         goal = quote(urljoin(answered, location).partition("#")[0], safe=_IN_ADDRESSES)
         is_ours, scheme = host_of(goal) == target.host, urlsplit(goal).scheme
     except (InvalidArgument, ValueError):
-        return f"redirected to an invalid URL: {location[:_LONGEST_SHOWN]}"
+        return f"redirected to an invalid URL: {shown(location)[:_LONGEST_SHOWN]}"
     if not is_ours or len(goal) > _LONGEST_URL:
-        return f"redirected to another host: {goal[:_LONGEST_SHOWN]}"
+        return f"redirected to another host: {shown(goal)[:_LONGEST_SHOWN]}"
     if scheme != "https" and target.url.startswith("https:"):
-        return f"redirected from https to http: {goal[:_LONGEST_SHOWN]}"
+        return f"redirected from https to http: {shown(goal)[:_LONGEST_SHOWN]}"
     moved = msgspec.structs.replace(target, location=goal, hops=hops)
     if not target.url.startswith(f"{scheme}:"):
         # Follow-up jobs of this page use https from now on.

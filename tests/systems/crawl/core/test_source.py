@@ -167,6 +167,9 @@ def test_a_requested_pause_applies_to_all_identities():
     assert (reading.verdict, reading.pause_ms) == (Verdict.LATER, 7_000)
 
 
+SIGNED = "file?X-Amz-Signature=f00dcafe&part=1"
+
+
 def test_a_captcha_blocks_the_identity_at_this_host():
     class Suspicious(PlainSite):
         def read_listing(self, body: bytes) -> ResultPage:
@@ -196,6 +199,15 @@ def test_a_redirect_is_a_separate_call(location: str):
 def test_a_redirect_to_another_host_is_not_followed(location: str):
     reading = SOURCE.read(task(searching()), answered(b"", 301, Location=location))
     assert (reading.verdict, reading.follow_ups) == (Verdict.GONE, ())
+
+
+@pytest.mark.parametrize(
+    "location", [f"https://elsewhere.example/{SIGNED}", f"http://{HOST}/{SIGNED}", f"https://{HOST}:x/{SIGNED}"]
+)
+def test_the_signature_of_a_refused_redirect_is_not_shown(location: str):
+    reading = SOURCE.read(task(searching()), answered(b"", 302, Location=location))
+    assert "redirected" in reading.reason
+    assert "f00dcafe" not in reading.reason
 
 
 @pytest.mark.parametrize("port", ["", ":8080"])
