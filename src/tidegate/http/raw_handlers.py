@@ -89,8 +89,8 @@ AnswerAtOnce = Callable[[bytes, Scope], Sequence[bytes] | None]
 
 The scope has a method, a client and headers, but no path. None: the ASGI application has to answer, for example because
 the request has a body. A raw handler offers it as a method `answer_at_once`. The server of this package calls it if all
-earlier requests of the connection are answered and the client is not slow. The answer then needs no task, which is half
-of the cost of an answer from memory.
+earlier requests of the connection are answered and the client is not slow. The answer then needs no task, cycle or
+timer of its own.
 """
 RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. The argument answers the requests that the handler passes on."""
