@@ -106,7 +106,7 @@ async def _look(room: WaitingRoom) -> list[float]:
 
 
 async def _admit(room: WaitingRoom, rooms: WaitingRooms) -> float:
-    await rooms.alter(room.name, RoomPlan(capacity=1000))
+    await rooms.replace_plan(room.name, RoomPlan(capacity=1000))
     began = time.perf_counter()
     for _ in range(10):
         await room.admitter.admit()

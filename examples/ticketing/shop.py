@@ -78,7 +78,7 @@ class Shop:
         schedule: int = event.payload["schedule"]
         counts = await self.database.read(catalogue.seat_counts, [schedule])
         if not counts[schedule].left:
-            await self.rooms.amend(room_of(schedule), {"capacity": MOST_CAPACITY})
+            await self.rooms.change_plan(room_of(schedule), {"capacity": MOST_CAPACITY})
 
 
 def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Supervisor:

@@ -66,7 +66,7 @@ class RoomSite:
 
     async def amend(self, **plan: Any) -> None:
         """Change the room, and let in whoever may come in now."""
-        await self.harness.rooms.amend(ROOM, plan)
+        await self.harness.rooms.change_plan(ROOM, plan)
         await self.harness.run_worker()
 
     async def pass_time(self, span: timedelta) -> None:

@@ -49,7 +49,7 @@ async def test_a_visitor_who_joins_wakes_the_leader_only_if_there_is_capacity(ha
     await add_visitors(room, "bob")
     assert await harness.valkey.execute("LLEN", room.line.keys["wake"]) == 0
 
-    await harness.rooms.alter(ROOM, RoomPlan(capacity=2))
+    await harness.rooms.replace_plan(ROOM, RoomPlan(capacity=2))
     assert await harness.valkey.execute("LLEN", room.line.keys["wake"]) == 1
     await harness.run_worker()
     assert await inside(room, "ada", "bob") == ["ada", "bob"]

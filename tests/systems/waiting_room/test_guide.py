@@ -80,7 +80,7 @@ async def test_the_requests_of_the_guide_have_its_responses(harness: RoomHarness
     async with served(harness.rooms) as client:
         for each in requests:
             if each.words[-1].endswith(("/events", "/draw")):
-                await harness.rooms.amend(ROOM, {"capacity": 0})
+                await harness.rooms.change_plan(ROOM, {"capacity": 0})
                 token = (await bring(client, f"{each.words[-1][-4:]}-watcher"))["pass"]
             words = [word.replace("$PASS", token) for word in each.words]
             if each.words[-1].endswith("/events"):
@@ -100,7 +100,7 @@ async def _follow(client: Counter, harness: RoomHarness, each: Shown, token: str
         events = read_events(answer)
         first = await anext(each async for each in events if each.kind)
         assert_fits(told[0], first.data)
-        await harness.rooms.amend(ROOM, {"capacity": 1})
+        await harness.rooms.change_plan(ROOM, {"capacity": 1})
         await harness.run_worker()
         rest = [each async for each in events if each.kind]
     assert_fits(told[-1], rest[-1].data)

@@ -345,14 +345,14 @@ async def test_a_change_by_another_process_is_known_at_the_next_request(client: 
     here = await harness.rooms.room(ROOM)
     elsewhere = WaitingRooms(harness.valkey, harness.database, open_signer)
     plan = RoomPlan(capacity=0, abandon_after=timedelta(seconds=300), title="Longer", entrance="/in", anonymous=True)
-    await elsewhere.alter(ROOM, plan)
+    await elsewhere.replace_plan(ROOM, plan)
 
     fresh = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(token))).json["pass"]
     assert here.room.plan == plan
     harness.clock.advance(timedelta(seconds=200))
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(fresh))).json["position"] == 1
 
-    await elsewhere.amend(ROOM, {"anonymous": False})
+    await elsewhere.change_plan(ROOM, {"anonymous": False})
     assert not (await here.present()).plan.anonymous
     await elsewhere.close(ROOM)
     assert (await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "bob"})).problem == "room-closed"

@@ -234,7 +234,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(capacity=CAPACITY)
     def the_capacity_is_changed(self, capacity: int) -> None:
         """Admissions whose rows are written are completed by this, the others reverted."""
-        self.do(self.harness.rooms.alter(ROOM, plan_with(capacity)))
+        self.do(self.harness.rooms.replace_plan(ROOM, plan_with(capacity)))
         self.plain.capacity = capacity
         self._install()
 

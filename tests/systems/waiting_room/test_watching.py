@@ -103,7 +103,7 @@ async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(c
     first = await next_place(stream)
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(ada))
     second = await next_place(stream)
-    await harness.rooms.amend(ROOM, {"capacity": 1})
+    await harness.rooms.change_plan(ROOM, {"capacity": 1})
     await harness.run_worker()
     rest = [event async for event in stream]
 
@@ -120,7 +120,7 @@ async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(c
 async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: Client, harness: RoomHarness):
     room = await harness.open(capacity=0)
     stream = places(client, (await bring(client, "ada"))["pass"])
-    await harness.rooms.amend(ROOM, {"capacity": 1})
+    await harness.rooms.change_plan(ROOM, {"capacity": 1})
 
     async def seen(state: str) -> dict[str, Any]:
         while (place := await next_place(stream))["state"] != state:
@@ -200,7 +200,7 @@ async def test_many_visitors_watching_at_two_processes_see_their_positions_fall_
         async with patience(), asyncio.TaskGroup() as group:
             watching = [group.create_task(watch_on(n)) for n in range(people)]
             for wave in range(1, waves + 1):
-                await another(harness).amend(ROOM, {"capacity": wave * people // waves})
+                await another(harness).change_plan(ROOM, {"capacity": wave * people // waves})
                 await harness.run_worker()
                 await asyncio.gather(*watching[(wave - 1) * people // waves : wave * people // waves])
                 assert not any(task.done() for task in watching[wave * people // waves :])

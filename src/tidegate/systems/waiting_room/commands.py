@@ -204,7 +204,7 @@ async def _create(settings: Settings, room: str, plan: RoomPlan) -> RoomStatus:
 
 async def _amend(settings: Settings, room: str, changes: Mapping[str, Any]) -> RoomStatus:
     async with _rooms(settings) as rooms:
-        await rooms.amend(room, changes)
+        await rooms.change_plan(room, changes)
         return await rooms.status(room)
 
 

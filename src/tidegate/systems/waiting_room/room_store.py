@@ -141,24 +141,24 @@ def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
         raise InvalidArgument("opens_at", opens_at.isoformat(), "the room has started already")
     # A start that was reached stays: after it the seed is public, and no visitor may be drawn with a known seed.
     start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
-    return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
+    return _update_row(tx, name, {"state": RoomState.OPEN, "opens_at": start})
 
 
 def close(tx: Transaction, name: str) -> Room:
     """Close a room: visitors cannot join and are not admitted."""
     _locked(tx, name)
-    return _change(tx, name, {"state": RoomState.CLOSED})
+    return _update_row(tx, name, {"state": RoomState.CLOSED})
 
 
-def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
+def replace_plan(tx: Transaction, name: str, plan: RoomPlan) -> Room:
     """Replace the plan of a room. Sessions that have begun are not changed."""
     _locked(tx, name)
-    return _change(tx, name, _columns(plan))
+    return _update_row(tx, name, _columns(plan))
 
 
-def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
+def change_plan(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
     """Change some fields of the plan of a room."""
-    return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
+    return _update_row(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
 
 
 def remove(tx: Transaction, name: str) -> None:
@@ -196,7 +196,7 @@ def _locked(tx: Transaction, name: str) -> Room:
     return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update()).one_or_none())
 
 
-def _change(tx: Transaction, name: str, values: Mapping[str, Any]) -> Room:
+def _update_row(tx: Transaction, name: str, values: Mapping[str, Any]) -> Room:
     tx.execute(update(waiting_rooms).where(_c.name == name).values({**values, "changed_at": tx.now}))
     return get(tx, name)
 

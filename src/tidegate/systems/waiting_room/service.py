@@ -81,14 +81,14 @@ class WaitingRooms:
         await self._database.transaction(room_store.close, name)
         return await self._installed(name)
 
-    async def alter(self, name: str, plan: RoomPlan) -> WaitingRoom:
+    async def replace_plan(self, name: str, plan: RoomPlan) -> WaitingRoom:
         """Replace the plan of a room. A smaller capacity ends no session."""
-        await self._database.transaction(room_store.alter, name, plan)
+        await self._database.transaction(room_store.replace_plan, name, plan)
         return await self._installed(name)
 
-    async def amend(self, name: str, changes: Mapping[str, Any]) -> WaitingRoom:
+    async def change_plan(self, name: str, changes: Mapping[str, Any]) -> WaitingRoom:
         """Change some fields of the plan of a room. Concurrent changes of other fields are kept."""
-        await self._database.transaction(room_store.amend, name, changes)
+        await self._database.transaction(room_store.change_plan, name, changes)
         return await self._installed(name)
 
     async def delete(self, name: str, *, force: bool = False) -> None:

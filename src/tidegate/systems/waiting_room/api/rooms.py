@@ -299,7 +299,7 @@ class RoomRoutes:
 
         A smaller capacity removes no visitor. Sessions keep their end.
         """
-        await self._waiting_rooms.amend(room, body.read())
+        await self._waiting_rooms.change_plan(room, body.read())
         return await self._view(room)
 
     async def alter_room(self, room: RoomName, body: RoomPlanBody) -> RoomView:
@@ -307,7 +307,7 @@ class RoomRoutes:
 
         Use PATCH to change single settings.
         """
-        await self._waiting_rooms.alter(room, body.read())
+        await self._waiting_rooms.replace_plan(room, body.read())
         return await self._view(room)
 
     async def delete_room(self, room: RoomName, query: Deletion) -> RoomDeleted:
