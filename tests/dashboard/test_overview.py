@@ -11,7 +11,7 @@ import pytest
 from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Client, Served, served
 from tidegate.dashboard.attention import CredentialWait, DeploymentState, PoolWait, find_attention
-from tidegate.dashboard.dead_letters import DeadCount
+from tidegate.dashboard.dead_letters import DeadLetterCount
 from tidegate.dashboard.runtime_status import ProcessList
 from tidegate.engine.credentials import Credential, CredentialKind, CredentialState
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
@@ -217,8 +217,8 @@ def waiting(reason: str, *credentials: str) -> PoolWait:
 
 async def test_the_most_severe_problem_comes_first_and_temporary_conditions_are_omitted():
     nobody = ProcessList(members=[], jobs=[StreamStatus(0, 0, 0, 0, [])])
-    dead = DeadCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
-    none = DeadCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
+    dead = DeadLetterCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
+    none = DeadLetterCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
 
     told = find_attention(
         state(

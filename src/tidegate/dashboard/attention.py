@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.dashboard.dead_letters import DeadCount
+from tidegate.dashboard.dead_letters import DeadLetterCount
 from tidegate.dashboard.runtime_status import ProcessList
 from tidegate.engine.api.run_details import Wait, moment, waits_of
 from tidegate.engine.credentials import Credential, CredentialState, how_to_get_one, token_variable
@@ -123,7 +123,7 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     """For each source, the upstream address of its credentials."""
     awaited_tokens: Mapping[str, str]
     """For each source, why the token of the environment is not used yet."""
-    dead: Sequence[DeadCount]
+    dead: Sequence[DeadLetterCount]
     open_breakers: Sequence[str]
 
 
@@ -212,7 +212,7 @@ def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:
         yield Attention(severity="warning", text=text, link=f"#/runs/{lately[0].run_id}")
 
 
-def _dead(dead: Sequence[DeadCount]) -> Iterator[Attention]:
+def _dead(dead: Sequence[DeadLetterCount]) -> Iterator[Attention]:
     for each in dead:
         if each.count:
             text = f"{_count(each.count, 'dead letter')} of {each.label}"

@@ -128,7 +128,7 @@ class GroupedDeadLetters:
 
     async def find(self, group_id: str) -> DeadLetterGroup:
         """Return one group. Raises `NotFound` if no examined dead letter belongs to it."""
-        found = await self._group(self._store(_kind_of(group_id)))
+        found = await self._group(self._store(_kind_in_id(group_id)))
         for group in found.groups:
             if group.id == group_id:
                 return group
@@ -142,7 +142,7 @@ class GroupedDeadLetters:
         Raises `NotFound` for an unknown kind, and `Conflict` if its dead letters cannot be discarded.
         """
         require_whole("limit", limit, least=1, most=MOST_SETTLED)
-        store = self._store(_kind_of(group_id))
+        store = self._store(_kind_in_id(group_id))
         act = store.replay if action is GroupAction.REPLAY else store.discard
         if act is None:
             raise Conflict(f"dead letters of {store.label} cannot be discarded, only replayed")
@@ -159,7 +159,7 @@ class GroupedDeadLetters:
 
         It settles as many as the group has at the start, so that it ends while others are added.
         """
-        grouped = await self._group(self._store(_kind_of(group_id)))
+        grouped = await self._group(self._store(_kind_in_id(group_id)))
         rest = sum(group.count for group in grouped.groups if group.id == group_id)
         settled = stayed = 0
         after: str | None = None
@@ -181,7 +181,7 @@ class GroupedDeadLetters:
             letters = await store.page(after, _AT_ONCE)
             for letter in letters:
                 group_id = _group_id(store.kind, letter)
-                groups[group_id] = _with(groups.get(group_id), store, group_id, letter)
+                groups[group_id] = _with_letter(groups.get(group_id), store, group_id, letter)
             examined += len(letters)
             if len(letters) < _AT_ONCE:
                 return _Grouped(store.kind, list(groups.values()), is_incomplete=False)
@@ -228,7 +228,7 @@ def reason_pattern(reason: str) -> str:
     return _VARIES.sub(lambda match: match["status"] or f"{match['item'] or ''}…", first)[:_LONGEST_REASON]
 
 
-def _with(
+def _with_letter(
     group: DeadLetterGroup | None, store: DeadLetterStore, group_id: str, letter: DeadLetterSummary
 ) -> DeadLetterGroup:
     """The group with one more dead letter."""
@@ -260,7 +260,7 @@ def _group_id(kind: str, letter: DeadLetterSummary) -> str:
     return f"{kind}-{sha256(common).hexdigest()[:16]}"
 
 
-def _kind_of(group_id: str) -> str:
+def _kind_in_id(group_id: str) -> str:
     return group_id.rpartition("-")[0]
 
 
@@ -268,7 +268,7 @@ _MOST_NAMED = 20
 _FIRST = {"events": 0, "messages": 1}
 
 
-class DeadPartCount(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterPartCount(msgspec.Struct, frozen=True, kw_only=True):
     """Number of dead letters of one stream or campaign."""
 
     name: str
@@ -276,7 +276,7 @@ class DeadPartCount(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
     """Number of dead letters of one kind."""
 
     kind: str
@@ -284,21 +284,21 @@ class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
     """Display name of the kind."""
     count: int | None
     """Null if it cannot be read now."""
-    parts: list[DeadPartCount]
+    parts: list[DeadLetterPartCount]
     """The count per stream or per campaign; at most the twenty campaigns with the most dead letters."""
     link: str
     """The dashboard page that lists them."""
 
 
-class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterOverview(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of dead letters of all kinds."""
 
     at: datetime
-    dead: list[DeadCount]
+    dead: list[DeadLetterCount]
     unknown: list[UnreadPart]
 
 
-class DeadReader:
+class DeadLetterCounter:
     """Counts the dead letters of all kinds."""
 
     def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
@@ -307,26 +307,30 @@ class DeadReader:
         # Those of the engine first, whatever the order of the systems.
         self._stores = sorted(stores, key=lambda store: _FIRST.get(store.kind, len(_FIRST)))
 
-    async def read(self) -> DeadOverview:
+    async def read(self) -> DeadLetterOverview:
         """Count the dead letters of all kinds."""
         reads = PartialReads()
         dead = await self.counts(reads)
-        return DeadOverview(at=self._clock.now(), dead=dead, unknown=reads.unknown)
+        return DeadLetterOverview(at=self._clock.now(), dead=dead, unknown=reads.unknown)
 
-    async def counts(self, reads: PartialReads) -> list[DeadCount]:
+    async def counts(self, reads: PartialReads) -> list[DeadLetterCount]:
         """Like `read`, as a part of other reads; a failed count is reported as `dead/` and the kind."""
         return list(await asyncio.gather(*(_count(reads, each) for each in self._stores)))
 
 
-async def _count(reads: PartialReads, store: DeadLetterStore) -> DeadCount:
+async def _count(reads: PartialReads, store: DeadLetterStore) -> DeadLetterCount:
     """Count the dead letters of one kind, in total and by part; None if its server does not answer."""
     found = await reads.read(store.server, store.count(), f"dead/{store.kind}")
     if found is None:
         return _dead_count(store, None)
     most = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_MOST_NAMED]
-    parts = [DeadPartCount(name=name, count=n) for name, n in most if name and n]
+    parts = [DeadLetterPartCount(name=name, count=n) for name, n in most if name and n]
     return _dead_count(store, sum(found.values()), parts)
 
 
-def _dead_count(store: DeadLetterStore, count: int | None, parts: Sequence[DeadPartCount] = ()) -> DeadCount:
-    return DeadCount(kind=store.kind, label=store.label, count=count, parts=list(parts), link=f"#/dead/{store.kind}")
+def _dead_count(
+    store: DeadLetterStore, count: int | None, parts: Sequence[DeadLetterPartCount] = ()
+) -> DeadLetterCount:
+    return DeadLetterCount(
+        kind=store.kind, label=store.label, count=count, parts=list(parts), link=f"#/dead/{store.kind}"
+    )

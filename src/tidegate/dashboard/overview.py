@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate import __version__
 from tidegate.dashboard.attention import MOST_FAILED, Attention, DeploymentState, PoolWait, find_attention, pool_waits
-from tidegate.dashboard.dead_letters import DeadCount, DeadReader
+from tidegate.dashboard.dead_letters import DeadLetterCount, DeadLetterCounter
 from tidegate.dashboard.runtime_status import ProcessList, ProcessReader
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
@@ -59,7 +59,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Why jobs are waiting, the earliest to end first."""
     failed: list[FailedJob] | None
     """The most recently failed jobs, at most ten."""
-    dead: list[DeadCount] | None
+    dead: list[DeadLetterCount] | None
     attention: list[Attention]
     """Conditions that need an operator, the most severe first."""
     unknown: list[UnreadPart]
@@ -79,7 +79,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewReader:
     """Reads the overview. Parts that cannot be read in time are null."""
 
-    def __init__(self, collection: Collection, systems: Sequence[OpenSystem], dead: DeadReader) -> None:
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem], dead: DeadLetterCounter) -> None:
         self._collection, self._parts, self._dead = collection, collection.parts, dead
         self._processes_reader = ProcessReader(self._parts, collection.job_streams)
         self._breakers = {each.name: each for system in systems for each in system.breakers()}

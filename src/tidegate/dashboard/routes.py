@@ -13,9 +13,9 @@ from msgspec import Meta
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.dead_letters import (
     MOST_SETTLED,
+    DeadLetterCounter,
     DeadLetterGroups,
-    DeadOverview,
-    DeadReader,
+    DeadLetterOverview,
     GroupAction,
     GroupedDeadLetters,
     SettledGroup,
@@ -55,7 +55,7 @@ class Readers:
     def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
         self._database = collection.parts.database
         self._systems = systems
-        self.dead = DeadReader(collection, systems)
+        self.dead = DeadLetterCounter(collection, systems)
         self.overview = OverviewReader(collection, systems, self.dead)
         self.runtime = RuntimeStatusReader(collection, systems)
         self.history = History()
@@ -180,7 +180,7 @@ class DashboardRoutes:
         """
         return await self._answer(TopicName.OVERVIEW)
 
-    async def count_dead_letters(self) -> DeadOverview | HttpResponse:
+    async def count_dead_letters(self) -> DeadLetterOverview | HttpResponse:
         """Count the dead letters of all kinds."""
         return await self._answer(TopicName.DEAD)
 
