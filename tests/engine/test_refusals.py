@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from tests.engine.batches import begun, claimed, write
 from tidegate.core.errors import Unavailable
-from tidegate.engine.calls import from_lack
+from tidegate.engine.calls import from_missing_secret
 from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.primitives.gate import Admitted
@@ -23,7 +23,7 @@ def lacking(claim: Claim, database: Database) -> JobResult:
         payload="",
         deliveries=1,
     )
-    return from_lack(claim, admitted, Unavailable("the token is elsewhere"), database.clock.now())
+    return from_missing_secret(claim, admitted, Unavailable("the token is elsewhere"), database.clock.now())
 
 
 async def test_a_job_whose_token_only_others_have_waits_with_growing_pauses_of_at_most_a_minute(database: Database):

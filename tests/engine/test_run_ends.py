@@ -12,7 +12,7 @@ from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream, broken
 from tidegate.core.errors import NotFound
 from tidegate.engine import runs
-from tidegate.engine.job_results import to_refused
+from tidegate.engine.job_results import to_rejected
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.runs import RunActive, RunCanceled
 from tidegate.engine.source import Cursor, JobSpec
@@ -128,7 +128,7 @@ async def test_a_result_refused_by_the_database_is_recorded_with_the_driver_mess
     with pytest.raises(DBAPIError) as refusal:
         await database.read(lambda tx: tx.execute(text("SELECT 'a value' FROM nowhere")))
 
-    refused = to_refused(finished(claim), refusal.value, database.clock.now())
+    refused = to_rejected(finished(claim), refusal.value, database.clock.now())
 
     assert re.match(r"\w+: .*nowhere", refused.reason)
     assert not re.search(r"SELECT|a value|sqlalche|\[SQL|class", refused.reason)

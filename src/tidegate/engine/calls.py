@@ -22,13 +22,13 @@ from tidegate.engine.credentials.vault import KeyFileMissing, RedirectCipher
 from tidegate.engine.job_results import (
     from_defect,
     from_failure,
-    from_lack,
-    from_omission,
+    from_missing_secret,
     from_parked,
-    from_poison,
     from_reading,
     from_redirect,
     from_success,
+    from_unmade_call,
+    from_worker_deaths,
 )
 from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.parked_answer_store import ParkedAnswer
@@ -165,7 +165,7 @@ class Calls:
         is_taken_over = admitted.deliveries > 1
         # First, because a job that kills its workers must end, also if it does so while it reads a stored answer.
         if is_taken_over and claim.attempt > claim.max_attempts:
-            return from_poison(claim, admitted)
+            return from_worker_deaths(claim, admitted)
         # A stored answer needs no call, so it does not matter whether the permit is spent.
         if claim.parked is not None:
             return self._read_again(claim, admitted)
@@ -176,7 +176,7 @@ class Calls:
         try:
             secret = await route.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
-            return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
+            return from_missing_secret(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
         # Inside of `_send`: it records the requests, and not the confirmations of the gate.
         recorder = CallRecorder(called(route.caller.fetch), self._clock, secret)
         finished = await self._call(claim, admitted, route, secret, partial(_send, recorder.fetch, permit))
@@ -199,7 +199,7 @@ class Calls:
         The deliveries of a new message start at 1, so deaths are counted as attempts.
         """
         said = Reading(verdict=Verdict.LATER, reason="its worker died and may have sent the request", delay_ms=0)
-        return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
+        return from_unmade_call(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
     async def _call(self, claim: Claim, admitted: Admitted, route: CallRoute, secret: str, send: Send) -> JobResult:
         """Make the call of a claimed job; convert its answer, refusal, failure or defect to a `JobResult`."""
@@ -229,14 +229,14 @@ class Calls:
             return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
         except NotCalled as omitted:
             said = omitted.reading
-            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses, calls=omitted.calls)
+            return from_unmade_call(claim, admitted, said, self._clock.now(), pauses=self._pauses, calls=omitted.calls)
         except PermitWithdrawn as withdrawn:
             back = Reading(verdict=Verdict.LATER, reason=str(withdrawn), delay_ms=0)
-            return from_omission(claim, admitted, back, self._clock.now(), pauses=self._pauses)
+            return from_unmade_call(claim, admitted, back, self._clock.now(), pauses=self._pauses)
         except AddressRefused as failure:
             # Nothing was sent: the permit is returned unused.
             said = Reading(verdict=Verdict.GONE, reason=failure.reason)
-            return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
+            return from_unmade_call(claim, admitted, said, self._clock.now(), pauses=self._pauses)
         except UpstreamFailed as failure:
             said = self._said(claim.source, task, failure)
             return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)

@@ -117,7 +117,7 @@ def write_batch(tx: Transaction, this: CommitBatch, policy: CommitPolicy) -> Com
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
             parked_answer_store.park_all(tx, kept)
     # The fencing tokens are compared here, before anything else of the results is written.
-    job_store.write_endings(tx, finished, are_ours=checks_first)
+    job_store.write_endings(tx, finished, are_verified=checks_first)
     executions.end(tx, finished)
     for group in this.groups:
         if group.staged is not None:

@@ -42,7 +42,7 @@ from tidegate.engine import tracing
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, WriteGroup, take, write_batch
 from tidegate.engine.gate_sync import ExcludedCredentials, PermitSettler, Recovery, exclude_none
 from tidegate.engine.job_log import log_jobs
-from tidegate.engine.job_results import PAUSES, to_refused, without_calls
+from tidegate.engine.job_results import PAUSES, to_rejected, without_calls
 from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
 from tidegate.engine.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine.parked_answer_store import ParkedAnswer
@@ -318,7 +318,7 @@ class Committer:
         except Exception as error:
             log.exception("collect.result_refused", job=one.claim.job.id)
             COLLECT_RESULTS_REFUSED.labels("refused").inc()
-            refused = to_refused(one, error, self._database.clock.now(), pauses=self._pauses)
+            refused = to_rejected(one, error, self._database.clock.now(), pauses=self._pauses)
         # `last` becomes the smallest form that was tried. A result without its writer was reduced before; it comes from
         # `UnwrittenResults` and has no smaller form.
         last = one

@@ -36,15 +36,15 @@ def log_jobs(finished: Sequence[JobResult]) -> None:
     for one in finished:
         if one.state is JobState.SUCCEEDED:
             if tells_all:
-                log.debug("job.succeeded", **_facts(one))
+                log.debug("job.succeeded", **_job_fields(one))
         elif one.state is JobState.FAILED:
-            log.info("job.failed", **_facts(one), reason=one.reason)
+            log.info("job.failed", **_job_fields(one), reason=one.reason)
         elif one.state is JobState.UNAVAILABLE:
-            log.info("job.withheld", **_facts(one), reason=one.reason)
+            log.info("job.withheld", **_job_fields(one), reason=one.reason)
         elif one.is_attempt:
-            log.info("job.retried", **_facts(one), reason=one.reason, not_before=_shown(one.not_before))
+            log.info("job.retried", **_job_fields(one), reason=one.reason, not_before=_iso_time(one.not_before))
         elif tells_all:
-            log.debug("job.deferred", **_facts(one), reason=one.reason, not_before=_shown(one.not_before))
+            log.debug("job.deferred", **_job_fields(one), reason=one.reason, not_before=_iso_time(one.not_before))
 
 
 def log_started(run_id: int, beginning: "NewRun") -> None:
@@ -63,11 +63,11 @@ def log_started(run_id: int, beginning: "NewRun") -> None:
 def log_ended(run: "Run") -> None:
     """Log how a run ended."""
     if run.status is RunState.COMPLETED:
-        log.info("run.completed", **_run_facts(run))
+        log.info("run.completed", **_run_fields(run))
     elif run.status is RunState.CANCELED:
-        log.info("run.canceled", **_run_facts(run))
+        log.info("run.canceled", **_run_fields(run))
     else:
-        log.info("run.failed", **_run_facts(run), reason=run.last_error)
+        log.info("run.failed", **_run_fields(run), reason=run.last_error)
 
 
 def log_resumed(run: "Run", jobs: int) -> None:
@@ -75,7 +75,7 @@ def log_resumed(run: "Run", jobs: int) -> None:
     log.info("run.resumed", run_id=run.id, source=run.source, subject=run.login, status=run.status.value, jobs=jobs)
 
 
-def _facts(one: JobResult) -> dict[str, Any]:
+def _job_fields(one: JobResult) -> dict[str, Any]:
     claim = one.claim
     return {
         "run_id": claim.job.run_id,
@@ -90,7 +90,7 @@ def _facts(one: JobResult) -> dict[str, Any]:
     }
 
 
-def _run_facts(run: "Run") -> dict[str, Any]:
+def _run_fields(run: "Run") -> dict[str, Any]:
     began, ended = run.started_at or run.created_at, run.completed_at
     return {
         "run_id": run.id,
@@ -105,5 +105,5 @@ def _run_facts(run: "Run") -> dict[str, Any]:
     }
 
 
-def _shown(moment: "datetime | None") -> str | None:
+def _iso_time(moment: "datetime | None") -> str | None:
     return None if moment is None else moment.isoformat(timespec="milliseconds")

@@ -61,7 +61,7 @@ def from_reading(
     settled = _settled(admitted, Outcome.ANSWERED, reading)
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
-    undone = _undone(claim, settled, reading, now, pauses, calls=1)
+    undone = _without_data(claim, settled, reading, now, pauses, calls=1)
     return msgspec.structs.replace(undone, status=answer.status)
 
 
@@ -79,12 +79,12 @@ def from_redirect(
     return _retry(claim, settled, f"{reading.reason}: {following}", now, pauses, calls=1)
 
 
-def from_omission(
+def from_unmade_call(
     claim: Claim, admitted: Admitted, reading: Reading, now: datetime, *, pauses: Backoff = PAUSES, calls: int = 0
 ) -> JobResult:
     """The caller did not make the call. `calls` others that it made with this permit were answered."""
     settled = _settled(admitted, Outcome.ANSWERED if calls else Outcome.UNUSED, reading)
-    return _undone(claim, settled, reading, now, pauses, calls=calls)
+    return _without_data(claim, settled, reading, now, pauses, calls=calls)
 
 
 def from_parked(
@@ -96,7 +96,7 @@ def from_parked(
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, unused, answer, calls=0, credential=caller)
     if reading.verdict in (Verdict.GONE, Verdict.UNAVAILABLE):
-        return _undone(claim, unused, reading, now, pauses, calls=0, credential=caller)
+        return _without_data(claim, unused, reading, now, pauses, calls=0, credential=caller)
     return _uncounted(claim, unused, f"the parked answer: {reading.reason}", None, credential=caller)
 
 
@@ -129,10 +129,10 @@ def from_defect(
     A stored answer is read again, and not requested again.
     """
     settled = settlement(admitted, Outcome.UNKNOWN if calls else Outcome.UNUSED)
-    return _with_answer(_retry(claim, settled, _named(error), now, pauses, calls=calls))
+    return _with_answer(_retry(claim, settled, _error_text(error), now, pauses, calls=calls))
 
 
-def from_lack(
+def from_missing_secret(
     claim: Claim, admitted: Admitted, lack: TidegateError, now: datetime, *, pauses: Backoff = PAUSES
 ) -> JobResult:
     """The call was not made because its secret was not available.
@@ -153,7 +153,7 @@ def from_lack(
     return _uncounted(claim, unused, str(lack), again_at)
 
 
-def from_poison(claim: Claim, admitted: Admitted) -> JobResult:
+def from_worker_deaths(claim: Claim, admitted: Admitted) -> JobResult:
     """The worker died during the last attempt of the job: it fails without another attempt."""
     reason = f"a worker died during the last of {claim.attempt - 1} attempts"
     unused = settlement(admitted, Outcome.UNUSED)
@@ -180,21 +180,21 @@ def to_parked(finished: JobResult, why: str, now: datetime) -> JobResult:
         credential=finished.credential,
         parked=parked,
         unchanged_calls=finished.unchanged_calls,
-        **_same_try(finished),
+        **_attempt_fields(finished),
     )
 
 
-def to_refused(finished: JobResult, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> JobResult:
+def to_rejected(finished: JobResult, error: Exception, now: datetime, *, pauses: Backoff = PAUSES) -> JobResult:
     """The database rejects the documents or effects: the job is retried a limited number of times, without them."""
     retried = _retry(
         finished.claim,
         finished.settlement,
-        _named(error),
+        _error_text(error),
         now,
         pauses,
         calls=finished.calls,
         credential=finished.credential,
-        **_same_try(finished),
+        **_attempt_fields(finished),
     )
     return _with_answer(retried)
 
@@ -204,7 +204,7 @@ def without_calls(finished: JobResult) -> JobResult:
     return msgspec.structs.replace(finished, calls=0, unchanged_calls=0)
 
 
-def _same_try(finished: JobResult) -> dict[str, Any]:
+def _attempt_fields(finished: JobResult) -> dict[str, Any]:
     """The fields of a result that stay when its end is replaced."""
     return {
         "span": finished.span,
@@ -268,7 +268,7 @@ def _with_gaps(following: JobSpec, spec: JobSpec) -> JobSpec:
     return msgspec.structs.replace(following, has_gaps=True) if is_same_list else following
 
 
-def _undone(
+def _without_data(
     claim: Claim,
     settled: Settlement,
     reading: Reading,
@@ -344,6 +344,6 @@ def _with_answer(ending: JobResult) -> JobResult:
     return msgspec.structs.replace(ending, parked=ending.claim.parked)
 
 
-def _named(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     said = words_of(error)
     return f"{type(said).__name__}: {said}"

@@ -216,11 +216,11 @@ class ClaimsLost(Exception):
     """Some results were overtaken: their jobs were claimed by another worker, or ended without one."""
 
 
-def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bool) -> None:
+def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_verified: bool) -> None:
     """Write the rows of jobs that ended, and move the cursors of complete listings.
 
-    Unless `are_ours` (`still_ours` said so), raises `ClaimsLost` where a claim is not the last one of its job. Then the
-    transaction must be rolled back.
+    Raises `ClaimsLost` if a claim is not the last one of its job; then the transaction must be rolled back. With
+    `are_verified`, the caller has checked the claims with `still_ours`.
     """
     # Nearly all batches have results that end alike, which the cheapest statement writes.
     alike: defaultdict[tuple[Any, ...], set[int]] = defaultdict(set)
@@ -231,8 +231,8 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
         end_state = None if one.state is JobState.READY else one.state.value
         outcome = (one.claim.fence, one.state.value, end_state, one.not_before, uncounted, reason or None)
         alike[outcome].add(one.claim.job.id)
-    if not are_ours and len(alike) > 1 and tx.dialect != "sqlite":  # then one statement locks all rows, in order
-        are_ours = all(still_ours(tx, [one.claim for one in results]))
+    if not are_verified and len(alike) > 1 and tx.dialect != "sqlite":  # then one statement locks all rows, in order
+        are_verified = all(still_ours(tx, [one.claim for one in results]))
     ended = 0
     if len(alike) == 1:
         [(outcome, ids)] = alike.items()
@@ -243,7 +243,7 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
         ended = _END_EACH.run(tx, ended=rows, now=tx.now).rowcount
     # The statement compares fencing tokens, so a missing row is an overtaken result. A job that occurs twice is missing
     # too, because its row is changed once.
-    if not are_ours and ended < len(results):
+    if not are_verified and ended < len(results):
         raise ClaimsLost
     for one in results:
         # Only redirects change a request. They are rare enough for a statement of their own.

@@ -45,7 +45,7 @@ async def chosen_kinds(
 
 
 @contextmanager
-def progress_bars(*, shows: bool) -> Generator[Callable[[str, int, int], None]]:
+def progress_bars(*, is_shown: bool) -> Generator[Callable[[str, int, int], None]]:
     """Show one progress bar for each kind of document on standard error.
 
     The yielded function updates a bar. Its arguments are the kind, the number of finished documents and the total.
@@ -54,7 +54,7 @@ def progress_bars(*, shows: bool) -> Generator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not shows, transient=True) as bars:
+    with Progress(*columns, console=Console(stderr=True), disable=not is_shown, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(kind: str, done: int, total: int) -> None:

@@ -61,7 +61,7 @@ def export(
         raise typer.BadParameter("--json cannot be combined with --output -, which writes documents to standard output")
     settings = load_settings()
     name, plugin = source_of(settings, source)
-    shows = sys.stderr.isatty() and not (no_progress or as_json)
+    is_shown = sys.stderr.isatty() and not (no_progress or as_json)
     require_format(format, with_body=not no_body)
 
     def request(kinds: Mapping[str, Sequence[Column]]) -> ExportRequest:
@@ -70,7 +70,7 @@ def export(
 
     order = _Order(name, {} if plugin is None else plugin.columns, tuple(dict.fromkeys(kind)), request)
     why = _empty_reason(settings, is_narrowed=bool(login or kind))
-    with progress_bars(shows=shows) as show:
+    with progress_bars(is_shown=is_shown) as show:
 
         def on_progress(progress: ExportProgress) -> None:
             show(progress.kind, progress.written, progress.total)

@@ -39,8 +39,8 @@ def sync(
 
     address = parse_destination(to)
     settings = load_settings()
-    shows = sys.stderr.isatty() and not (no_progress or as_json)
-    with progress_bars(shows=shows) as show:
+    is_shown = sys.stderr.isatty() and not (no_progress or as_json)
+    with progress_bars(is_shown=is_shown) as show:
         kinds = tuple(dict.fromkeys(kind))
 
         def on_progress(progress: SyncProgress) -> None:

@@ -12,7 +12,7 @@ from tests.systems.crawl.core.repairable_site import SITE
 from tests.waiting import look_again, patience
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, WriteGroup, write_batch
-from tidegate.engine.job_results import from_poison
+from tidegate.engine.job_results import from_worker_deaths
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import RunActive
@@ -118,7 +118,7 @@ async def test_an_answer_that_killed_every_worker_is_a_dead_letter(local: CrawlH
         await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.policy)
     ).claimed.values()
     assert again.parked == parked
-    given_up = from_poison(again, admitted(again))
+    given_up = from_worker_deaths(again, admitted(again))
     await local.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([given_up])]), local.policy)
 
     (letter,) = (await local.raws.dead()).raws
