@@ -59,14 +59,14 @@ class Authenticator:
             key = None
         return self._decide(method, path, headers, scheme, key)
 
-    def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> HttpCaller:
+    def admit_without_io(self, method: str, path: str, headers: Headers, peer: str | None = None) -> HttpCaller:
         """Like `admit`, without I/O. Raises `RequestFailed` also if only `admit` can identify the caller."""
         text = _bearer(headers)
         # `admit` uses the scheme to choose the cookie; here sessions are refused in any case.
         key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
         caller = self._decide(method, path, headers, "http", key)
         if caller.how is AuthenticationMethod.SESSION:  # only the database knows whether it was revoked
-            raise stranger(headers)
+            raise unauthenticated(headers)
         return caller
 
     async def _unless_revoked(self, method: str, path: str, headers: Headers, caller: HttpCaller) -> HttpCaller:
@@ -74,7 +74,7 @@ class Authenticator:
             return caller
         if self._is_open(path):
             return ANONYMOUS
-        raise stranger(headers, "the session was revoked; log in again")
+        raise unauthenticated(headers, "the session was revoked; log in again")
 
     def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: ApiKey | None) -> HttpCaller:
         if not self._access.keyring:
@@ -86,7 +86,7 @@ class Authenticator:
             if self._is_open(path):
                 return caller or ANONYMOUS
             if caller is None:
-                raise stranger(headers)
+                raise unauthenticated(headers)
             caller.require_own_page(headers.get(CSRF_HEADER))
         return caller
 
@@ -134,12 +134,12 @@ def pattern_of(route: str) -> re.Pattern[str]:
     )
 
 
-def stranger(headers: Headers, detail: str | None = None) -> RequestFailed:
+def unauthenticated(headers: Headers, detail: str | None = None) -> RequestFailed:
     """The problem for a request without a valid key or session."""
-    return RequestFailed(ProblemType.KEY_NEEDED, detail or _what_is_wrong(headers), headers=_CHALLENGE)
+    return RequestFailed(ProblemType.KEY_NEEDED, detail or _why_unauthenticated(headers), headers=_CHALLENGE)
 
 
-def _what_is_wrong(headers: Headers) -> str:
+def _why_unauthenticated(headers: Headers) -> str:
     if headers.get("authorization", "").lower().startswith("bearer "):
         return "the key is not known"
     if f"{COOKIE}=" in headers.get("cookie", ""):

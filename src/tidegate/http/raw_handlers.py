@@ -169,7 +169,7 @@ class Admission:
         try:
             # The same checks as in the application, in the same order.
             check_head(scope)
-            caller = self._authenticator.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1])
+            caller = self._authenticator.admit_without_io(scope["method"], scope["path"], headers_of(scope), known[1])
             if self._role is not None:
                 caller.require(self._role)
         except RequestFailed:

@@ -16,7 +16,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
 from tidegate.http.asgi import HttpRequest, speaks_tls
-from tidegate.http.authentication import stranger
+from tidegate.http.authentication import unauthenticated
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, AuthenticationMethod, HttpCaller, Role, caller_of
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType, RequestFailed
@@ -80,15 +80,15 @@ class SessionRoutes:
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """The session routes. The path is open, because a login happens before authentication."""
-        stranger = (ProblemType.KEY_NEEDED,)
+        no_caller = (ProblemType.KEY_NEEDED,)
         return [
-            route("GET", ADDRESS, self.show_session, TAG, problems=stranger, is_open=True),
+            route("GET", ADDRESS, self.show_session, TAG, problems=no_caller, is_open=True),
             route(
                 "POST",
                 ADDRESS,
                 self.log_in,
                 TAG,
-                problems=(*stranger, ProblemType.TOO_MANY_ATTEMPTS),
+                problems=(*no_caller, ProblemType.TOO_MANY_ATTEMPTS),
                 headers=_KEPT,
                 is_open=True,
             ),
@@ -111,7 +111,7 @@ class SessionRoutes:
         """Show the role and session of the caller. 401 without a key or a session."""
         caller = caller_of(request)
         if caller.role is None:
-            raise stranger(request.headers)
+            raise unauthenticated(request.headers)
         return self._view(caller, caller.role)
 
     async def log_in(self, body: Login, request: HttpRequest) -> Response[SessionView]:
@@ -127,7 +127,7 @@ class SessionRoutes:
         if key is None:
             metrics.HTTP_LOGINS.labels("wrong").inc()
             log.warning("http.login_refused", address=address)
-            raise stranger(request.headers, "the key is not known")
+            raise unauthenticated(request.headers, "the key is not known")
         token, caller = await self._access.open_session(key, address)
         metrics.HTTP_LOGINS.labels("good").inc()
         log.info("http.logged_in", address=address, role=key.role.value, key_id=key.id)

@@ -76,7 +76,7 @@ async def test_an_outdated_installation_changes_nothing(harness: CampaignHarness
     await harness.campaigns.stop(CAMPAIGN)
 
     installer = CampaignInstaller(harness.valkey, harness.database)
-    assert await installer._tell(campaign, counters=()) == b"newer"  # pyright: ignore[reportPrivateUsage]
+    assert await installer._send(campaign, counters=()) == b"newer"  # pyright: ignore[reportPrivateUsage]
     assert (await harness.campaigns.enter(CAMPAIGN, "ann")).answer == "NOT_OPEN"
 
 

@@ -87,7 +87,7 @@ class Limiter:
 
         Raises `ValkeyUnavailable` if the server cannot be asked: no permit, no call.
         """
-        priority = _known(priority)
+        priority = _require_priority(priority)
         return await self._queue_of(key).acquire(priority, self._affordable(priority, units))
 
     async def take(self, most: int, key: str = "", *, priority: Priority = Priority.HIGH) -> Batch:
@@ -95,7 +95,7 @@ class Limiter:
         require_positive("most", most)
         require_at_most("most", most, _MOST_AT_ONCE)
         queue = self._queue_of(key)
-        [answer] = await queue.ledger.take([Demand(_known(priority), [1] * _whole("most", most))])
+        [answer] = await queue.ledger.take([Demand(_require_priority(priority), [1] * _to_whole("most", most))])
         one = (priority, 1, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch)
         grants = tuple(Grant(*one, on_late=queue.count_again) for _ in range(answer.granted))
         return Batch(grants, timedelta(milliseconds=answer.wait_ms))
@@ -143,17 +143,17 @@ class Limiter:
         """A request for more than a rule can ever give would wait for ever."""
         require_positive("units", units)
         require_at_most("units", units, self._plan.most_units[priority])
-        return _whole("units", units)
+        return _to_whole("units", units)
 
 
-def _known(priority: Priority) -> Priority:
+def _require_priority(priority: Priority) -> Priority:
     try:
         return Priority(priority)
     except ValueError:
         raise InvalidArgument("priority", priority, f"must be one of {', '.join(Priority)}") from None
 
 
-def _whole(name: str, value: int) -> int:
+def _to_whole(name: str, value: int) -> int:
     if value != int(value):
         raise InvalidArgument(name, value, "must be a whole number")
     return int(value)

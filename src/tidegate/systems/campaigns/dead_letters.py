@@ -69,7 +69,7 @@ class CampaignDeadLetters:
             entries = await self._entries(campaign, batch)
             keys, now_ms = campaign_keys(self._valkey, campaign), self._clock.pinned_ms
             replayed += await scripts.replay(self._valkey, campaign=campaign, ids=batch, now_ms=now_ms, **keys)
-            self._tell(campaign, entries.values())
+            self._notify_watchers(campaign, entries.values())
         return replayed
 
     async def discard(self, campaign: str, letter_ids: Iterable[str]) -> int:
@@ -77,10 +77,10 @@ class CampaignDeadLetters:
         discarded = 0
         for batch in id_batches(letter_ids):
             entries = await self._entries(campaign, batch)
-            letters = [(one, *_memory_of(entries.get(one))) for one in batch]
+            letters = [(one, *_remembered_user(entries.get(one))) for one in batch]
             keys = campaign_keys(self._valkey, campaign)
             discarded += await scripts.discard(self._valkey, letters=letters, **keys)
-            self._tell(campaign, entries.values())
+            self._notify_watchers(campaign, entries.values())
         return discarded
 
     def _letters(self, campaign: str) -> DeadLetters:
@@ -96,7 +96,7 @@ class CampaignDeadLetters:
         letters = [to_dead_letter(reply[0]) for reply in replies if reply]
         return {letter.id: entry for letter in letters if (entry := entry_of(letter)) is not None}
 
-    def _tell(self, campaign: str, entries: Iterable[CampaignEntry]) -> None:
+    def _notify_watchers(self, campaign: str, entries: Iterable[CampaignEntry]) -> None:
         self._feed.decided(campaign, [entry.user for entry in entries])
 
 
@@ -151,6 +151,6 @@ def _letter_of(letter: DeadLetter) -> CampaignDeadLetter:
     )
 
 
-def _memory_of(entry: CampaignEntry | None) -> tuple[str, str]:
+def _remembered_user(entry: CampaignEntry | None) -> tuple[str, str]:
     """Return the user, and what the server remembers of the user."""
     return ("", "") if entry is None else (entry.user, remembered(entry.number, entry.key))

@@ -46,7 +46,7 @@ class CampaignInstaller:
         installed, highest = await self._database.transaction(campaign_store.begin_epoch, campaign)
         # Without counters first: a server that knows the campaign keeps its own, which include entries
         # that SQL has not decided.
-        if await self._tell(installed, counters=()) == b"lost":
+        if await self._send(installed, counters=()) == b"lost":
             await self._restore(installed, highest)
         return installed
 
@@ -68,14 +68,14 @@ class CampaignInstaller:
         """Send the accepted users first, and the counters last: users cannot enter before."""
         counters, after, restored = (campaign.issued, highest), None, 0
         if self._is_long_over(campaign):  # users cannot enter; starting it again installs everything
-            await self._tell(campaign, counters=counters)
+            await self._send(campaign, counters=counters)
             return
         while rows := await self._database.read(campaign_store.issued_users, campaign.id, after, _USERS_PER_CALL):
             # Another installation with a later epoch is on its way; it sends the users itself.
-            if await self._tell(campaign, counters=counters, known=rows, is_last=False) == b"newer":
+            if await self._send(campaign, counters=counters, known=rows, is_last=False) == b"newer":
                 return
             after, restored = rows[-1], restored + len(rows)
-        await self._tell(campaign, counters=counters)
+        await self._send(campaign, counters=counters)
         if campaign.epoch > 1:
             log.warning("campaign.restored", campaign=campaign.id, epoch=campaign.epoch, users=restored)
 
@@ -83,7 +83,7 @@ class CampaignInstaller:
         ended = campaign.changed_at if campaign.state is CampaignState.STOPPED else campaign.ends_at
         return ended is not None and ended + REMEMBERED_FOR < self._database.clock.now()
 
-    async def _tell(
+    async def _send(
         self, campaign: Campaign, *, counters: Sequence[int], known: Sequence[IssuedUser] = (), is_last: bool = True
     ) -> bytes:
         """Send rules, counters and known users of a campaign to the Valkey server; return the script's reply.

@@ -75,7 +75,7 @@ class _IndexedCampaign:
     letters: dict[tuple[str, int], _Id] = field(default_factory=dict[tuple[str, int], _Id])
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def take_in(self, found: list[Entry]) -> None:
+    def add(self, found: list[Entry]) -> None:
         """Add dead letters to the index; repeated or late pages change nothing."""
         for ident, fields in found:
             at = _stream_id(ident)
@@ -136,7 +136,7 @@ class DeadLetterIndex:
         """Read a page; return whether there may be more."""
         start = f"({read.upto[0]}-{read.upto[1]}"
         found: list[Entry] = await self._valkey.execute("XRANGE", dead, start, "+", "COUNT", limit)
-        read.take_in(found)
+        read.add(found)
         return len(found) == limit
 
 

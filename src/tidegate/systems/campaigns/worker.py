@@ -232,7 +232,7 @@ class CampaignWorker:
                 reply = await self._serve(campaign, if_needed)
             match reply:
                 case [b"serving", int(total_count)]:
-                    self._begin(campaign, total_count)
+                    self._start_pool(campaign, total_count)
                 case [b"nothing"]:
                     pass
                 case [b"unknown"]:
@@ -251,7 +251,7 @@ class CampaignWorker:
             **campaign_keys(self._valkey, campaign),
         )
 
-    def _begin(self, campaign: str, total_count: int) -> None:
+    def _start_pool(self, campaign: str, total_count: int) -> None:
         """Start the consumer pool of a campaign, unless it runs.
 
         `total_count` is the expected number of entries, which determines the number of consumers.

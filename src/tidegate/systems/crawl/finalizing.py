@@ -43,16 +43,16 @@ class CrawlFinalizer:
         await self._processor.settle(run.id)
         if await self._database.read(_has_newer_run, run):  # the newer run records what is missing now
             return
-        await self._note_missing(run)
+        await self._record_missing(run)
         await self._database.transaction(_notice_gone, run)
 
-    async def _note_missing(self, run: Run) -> None:
+    async def _record_missing(self, run: Run) -> None:
         """Record for each product which stages (parts of its data) the run could not fetch, in batches."""
         # The third query finds products with reasons that are obsolete now.
         for find in (_with_failed_jobs, _with_dead_raws, _with_lacks):
             after: Any = None
             while True:
-                some = await self._database.transaction(_note_some_missing, run, find, after)
+                some = await self._database.transaction(_record_some_missing, run, find, after)
                 if len(some) < _AT_ONCE:
                     break
                 after = some[-1][0]
@@ -67,7 +67,9 @@ _Some = Sequence[tuple[Any, str]]
 """Products, each with the key after which the next batch starts."""
 
 
-def _note_some_missing(tx: Transaction, run: Run, find: Callable[[Transaction, Run, Any], _Some], after: Any) -> _Some:
+def _record_some_missing(
+    tx: Transaction, run: Run, find: Callable[[Transaction, Run, Any], _Some], after: Any
+) -> _Some:
     lock_processing(tx)
     some = find(tx, run, after)
     products = sorted({product_id for _, product_id in some})

@@ -35,7 +35,7 @@ class _MiniShop(msgspec.Struct):
     shop: _Shop
 
     @property
-    def about(self) -> int:
+    def described_product(self) -> int:
         return self.product_id
 
 
@@ -62,7 +62,7 @@ class _Detail(msgspec.Struct):
     shipping: _Shipping
 
     @property
-    def about(self) -> int:
+    def described_product(self) -> int:
         return self.id
 
 
@@ -78,7 +78,7 @@ class _Options(msgspec.Struct):
     options: list[msgspec.Raw]
 
     @property
-    def about(self) -> int:
+    def described_product(self) -> int:
         return self.product_id
 
 
@@ -133,8 +133,8 @@ class MarketplaceSite:
                 raise Challenged("the page is a captcha") from None
             raise Unreadable(f"no {stage}: {error}") from None
         # A cache of the site may answer for another product.
-        if str(decoded.about) != product_id:
-            raise Unreadable(f"it is about product {decoded.about}")
+        if str(decoded.described_product) != product_id:
+            raise Unreadable(f"it is about product {decoded.described_product}")
         return _with_readable_options(decoded) if isinstance(decoded, _Options) else msgspec.to_builtins(decoded)
 
 

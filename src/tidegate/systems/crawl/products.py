@@ -70,17 +70,17 @@ class Products:
     ) -> ProductPage:
         """One page of products, filtered by host, shop and whether they are gone, after `after`."""
         require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
-        those = _those(host, is_gone)
+        those = _conditions(host, is_gone)
         if shop_id is not None:
             those.append(_c.shop_id == shop_id)
         if after is not None:
-            those.append(_behind(after))
+            those.append(_is_after(after))
         products = await self._database.read(_page, those, limit)
         return ProductPage(products=products, next_after=products[-1].place if len(products) == limit else None)
 
     async def count(self, *, host: str | None = None, is_gone: bool | None = None) -> int:
         """Count products, filtered by host and whether they are gone."""
-        return await self._database.read(_count, _those(host, is_gone))
+        return await self._database.read(_count, _conditions(host, is_gone))
 
     async def forget_crawl(self, crawl: str) -> int:
         """Delete the sightings of a crawl, but not its products; returns the number of sightings.
@@ -90,7 +90,7 @@ class Products:
         return await self._database.transaction(_forget_crawl, require_name("crawl", crawl))
 
 
-def _those(host: str | None, is_gone: bool | None) -> list[ColumnElement[bool]]:
+def _conditions(host: str | None, is_gone: bool | None) -> list[ColumnElement[bool]]:
     those = list[ColumnElement[bool]]()
     if host is not None:
         those.append(_c.host == host)
@@ -99,7 +99,7 @@ def _those(host: str | None, is_gone: bool | None) -> list[ColumnElement[bool]]:
     return those
 
 
-def _behind(after: str) -> ColumnElement[bool]:
+def _is_after(after: str) -> ColumnElement[bool]:
     host, slash, product_id = after.partition("/")
     if not host or not slash or not product_id:
         raise InvalidArgument("after", after[:80], "must be the `next_after` of a page: host/product")

@@ -33,7 +33,7 @@ from tidegate.systems.github.states import (
 
 INSIDE = tuple(kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None)
 """The kinds of documents that belong to a repository."""
-_SWITCHED = tuple(
+_CAN_BE_DISABLED = tuple(
     (kind, declared.document)
     for kind, declared in kinds.REGISTRY.items()
     if declared.enabled_by is not None and declared.document is not None
@@ -115,14 +115,14 @@ class Repositories:
 
     def ask(self, task: Task) -> GithubCall:
         """Build the call for a page."""
-        state = _begun(task)
+        state = _state_of(task)
         path = state.path or state.first_path
         before = state.before[0] if state.before else ReadPage()
         return GithubCall(path=path, etag=before.etag if before.reader == task.credential else None)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """Read a page that is new or changed; `following` is the link to the next page."""
-        state = _begun(task)
+        state = _state_of(task)
         found, notes = (answer.body, left_out(answer)) if state.query is None else _found(state, answer)
         listed = read_items(found, ShownRepository, partial(_document, task, state.login))
         skipped = [*listed.skipped, *notes]
@@ -141,7 +141,7 @@ class Repositories:
 
     def unchanged(self, task: Task, answer: Answer) -> Reading:
         """Handle a 304: the page is unchanged."""
-        state = _begun(task)
+        state = _state_of(task)
         return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0], answer)
 
     def refused(self, task: Task, answer: Answer) -> Reading | None:
@@ -170,19 +170,27 @@ class Repositories:
         jobs = self._jobs(task, state, page.repositories, answer)
         state = _with_page(state, page)
         if page.following is not None:
-            return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
+            return Reading(
+                follow_ups=[*jobs, _next(task, state, page.following)], completed=_disabled_listings(task, page)
+            )
         # A repository is missing, and this pass may have overlooked it: read all pages again before it counts
         # as gone.
-        if _is_doubtful(state) and _missing(state):
-            return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
+        if _may_have_missed_items(state) and _missing(state):
+            return Reading(
+                follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_disabled_listings(task, page)
+            )
         whole = (
-            [] if state.skipped else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id), *_left(task, state)]
+            []
+            if state.skipped
+            else [Listing(kinds.REPOSITORY, task.spec.resource, task.run_id), *_listings_of_missing(task, state)]
         )
         first = state.read[0]
         return Reading(
             follow_ups=jobs,
-            cursor=Cursor(cursor=msgspec.json.encode(_kept(state)).decode(), etag=first.etag, credential=first.reader),
-            completed=[*_switched_off(task, page), *whole],
+            cursor=Cursor(
+                cursor=msgspec.json.encode(_cursor_of(state)).decode(), etag=first.etag, credential=first.reader
+            ),
+            completed=[*_disabled_listings(task, page), *whole],
         )
 
 
@@ -200,17 +208,17 @@ def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
     return bytes(found.items), notes
 
 
-def _switched_off(task: Task, page: ReadPage) -> list[Listing]:
+def _disabled_listings(task: Task, page: ReadPage) -> list[Listing]:
     """The lists that are empty because they are disabled in their repository."""
     return [
         Listing(document, found.resource, task.run_id)
         for found in page.repositories
-        for kind, document in _SWITCHED
+        for kind, document in _CAN_BE_DISABLED
         if not found.has_list(kind)
     ]
 
 
-def _is_doubtful(state: RepositoriesState) -> bool:
+def _may_have_missed_items(state: RepositoriesState) -> bool:
     """Whether this pass may have missed an existing repository.
 
     A deletion while pages are read moves the first item of the next page to a page that was read already.
@@ -226,12 +234,12 @@ def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
     return [(number, resource) for number, resource in state.known if number not in seen]
 
 
-def _left(task: Task, state: RepositoriesState) -> list[Listing]:
+def _listings_of_missing(task: Task, state: RepositoriesState) -> list[Listing]:
     """The listings of repositories that are gone, so that their documents are marked as gone too."""
     return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in INSIDE]
 
 
-def _begun(task: Task) -> RepositoriesState:
+def _state_of(task: Task) -> RepositoriesState:
     state = RepositoriesState.of(task)
     if state.path is not None or task.cursor is None or task.cursor.cursor is None:
         return state
@@ -242,7 +250,7 @@ def _begun(task: Task) -> RepositoriesState:
     return msgspec.structs.replace(state, before=kept.pages, known=known, owner=kept.owner)
 
 
-def _kept(state: RepositoriesState) -> RepositoriesCursor:
+def _cursor_of(state: RepositoriesState) -> RepositoriesCursor:
     return RepositoriesCursor(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
 
 

@@ -36,11 +36,11 @@ def wait_of(tx: Transaction, host: str) -> str | None:
     """Why a host is not called now, until when, and what to do; None if no reason is known."""
     found = hosts.find(tx, host)
     if found is not None and found.rests_until is not None and found.rests_until > tx.now:
-        return _of_host(found, found.rests_until, tx.now)
+        return _host_pause_text(found, found.rests_until, tx.now)
     used = [one for one in listed(tx) if one.enabled]
     if not used:
         return "all identities are disabled; enable one: tidegate crawl identities enable NAME"
-    rests = [_rest(one, host, tx.now) for one in used]
+    rests = [_paused_health(one, host, tx.now) for one in used]
     resting = [one for one in rests if one is not None and one.resting_until is not None]
     if len(resting) < len(used):
         return None
@@ -50,14 +50,14 @@ def wait_of(tx: Transaction, host: str) -> str | None:
     return f"{host}: {paused} until {until}: {first.last_reason}; add identities, or raise crawl.delay"
 
 
-def _of_host(host: Host, until: datetime, now: datetime) -> str:
+def _host_pause_text(host: Host, until: datetime, now: datetime) -> str:
     again = clock(until, now)
     if host.failures:  # attempts to read robots.txt that failed in a row
         return f"{host.host}: robots.txt cannot be read: {host.reason}. Check --url. The next attempt is at {again}"
     return f"{host.host} is paused until {again}: {host.reason}"
 
 
-def _rest(one: Identity, host: str, now: datetime) -> HostHealth | None:
+def _paused_health(one: Identity, host: str, now: datetime) -> HostHealth | None:
     """The health of an identity that is paused at this host; otherwise None."""
     for health in one.health:
         if health.host == host and health.resting_until is not None and health.resting_until > now:
@@ -208,10 +208,10 @@ async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions,
     configure_log(settings.log, reported=_REPORTED_HERE)
     async with open_crawl(settings) as crawl:
         run_id, note = await _begin(crawl, name, options)
-        with _Board(console, quiet=quiet) as board:
-            board.note(note)
-            watch = _watch(crawl, run_id, board)
-            was_interrupted = await work_until_over(crawl.cell.process(), watch, board.say)
+        with _ProgressDisplay(console, quiet=quiet) as display:
+            display.print_unless_quiet(note)
+            watch = _watch(crawl, run_id, display)
+            was_interrupted = await work_until_over(crawl.cell.process(), watch, display.print_line)
         return await summarise(crawl, run_id, monotonic() - began, was_interrupted=was_interrupted)
 
 
@@ -239,22 +239,22 @@ def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
     return text
 
 
-async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
+async def _watch(crawl: OpenCrawl, run_id: int, display: "_ProgressDisplay") -> None:
     """Show the progress of the run after each change, until it ends."""
     async with crawl.cell.change_feed.watch([run_id]) as watch:
         while True:
             began = monotonic()
             run = await crawl.cell.orchestrator.show(run_id)
             if run.status not in ACTIVE_RUNS:
-                board.show(run, None)
+                display.show(run, None)
                 return
-            board.show(run, await crawl.cell.parts.database.read(wait_of, run.login))
+            display.show(run, await crawl.cell.parts.database.read(wait_of, run.login))
             pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
             await watch.wait(within_s=_LOOK_AGAIN_S)
             await asyncio.sleep(pause_s)  # limits the rate of reads during frequent changes
 
 
-class _Board:
+class _ProgressDisplay:
     """Shows progress: a bar in a terminal, otherwise a line from time to time. A reason for waiting is printed once."""
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
@@ -267,7 +267,7 @@ class _Board:
         self._task = self._progress.add_task("crawl", text="")
         self._line, self._told_at, self._wait = "", monotonic(), ""
 
-    def __enter__(self) -> "_Board":
+    def __enter__(self) -> "_ProgressDisplay":
         self._progress.start()
         return self
 
@@ -285,17 +285,17 @@ class _Board:
             return
         if wait and wait != self._wait:
             self._wait = wait
-            self.note(wait)
+            self.print_unless_quiet(wait)
         line = f"{run.status}: {text}"
         if not self._live and line != self._line and monotonic() - self._told_at >= _LINE_EVERY_S:
             self._line, self._told_at = line, monotonic()
-            self.say(line)
+            self.print_line(line)
 
-    def note(self, text: str) -> None:
+    def print_unless_quiet(self, text: str) -> None:
         """Print a message, unless the output is quiet."""
         if text and not self._quiet:
-            self.say(text)
+            self.print_line(text)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line to the console."""
         self._console.print(text, markup=False, soft_wrap=True)

@@ -218,10 +218,10 @@ def report(event: str, body: bytes, at: DeliveryContext) -> DeliveryReport:
 def _issues(it: _Context) -> DeliveryReport:
     document = it.item("issue", it.payload.issue)
     if it.payload.action == "deleted":
-        return DeliveryReport([rules.deleted(document)])
+        return DeliveryReport([rules.permanently_deleted(document)])
     if it.payload.action != "transferred":
         return DeliveryReport([rules.newest(document)])
-    writes, moved = [rules.deleted(document)], _Moved()
+    writes, moved = [rules.permanently_deleted(document)], _Moved()
     if bytes(it.payload.changes) != _NOTHING:
         moved = msgspec.json.decode(it.payload.changes, type=_Moved)
     if moved.new_repository is not None and bytes(moved.new_issue) != _NOTHING:
@@ -314,9 +314,9 @@ def _release(it: _Context) -> DeliveryReport:
     found = msgspec.json.decode(it.payload.release, type=_Release)
     document = it.item("release", it.payload.release)
     if it.payload.action == "deleted":
-        return DeliveryReport([rules.deleted(document)])
+        return DeliveryReport([rules.permanently_deleted(document)])
     if it.payload.action == "unpublished":
-        return DeliveryReport([rules.removed(document)])
+        return DeliveryReport([rules.marked_gone(document)])
     return (
         DeliveryReport([])
         if found.draft
@@ -327,7 +327,7 @@ def _release(it: _Context) -> DeliveryReport:
 def _label(it: _Context) -> DeliveryReport:
     document = it.item("label", it.payload.label)
     if it.payload.action == "deleted":
-        return DeliveryReport([rules.deleted(document)])
+        return DeliveryReport([rules.permanently_deleted(document)])
     return DeliveryReport([_ordered(it, document, ("created",), ("name", "color", "description"))])
 
 
@@ -341,7 +341,7 @@ def _star(it: _Context) -> DeliveryReport:
     body = {"starred_at": at, "user": msgspec.Raw(bytes(it.payload.sender))}
     document = it.document("stargazer", f"{it.repository.id}:{user.id}", body)
     if it.payload.action == "deleted":
-        return DeliveryReport([rules.removed(document)])
+        return DeliveryReport([rules.marked_gone(document)])
     if at is None:
         raise InvalidArgument("starred_at", None, "must be a time")
     return DeliveryReport([rules.starred(document, at)])
@@ -374,11 +374,11 @@ def _repository(it: _Context) -> DeliveryReport:
         return DeliveryReport([rules.newest(document)])
     # A number above every run so far, so that all present documents count as not seen.
     gone = [Listing(kind, found.resource, it.at.sweep + 1) for kind in INSIDE]
-    return DeliveryReport([rules.removed(document)], gone)
+    return DeliveryReport([rules.marked_gone(document)], gone)
 
 
 def _rule_of(it: _Context) -> Callable[[Document], ConditionalWrite]:
-    return rules.deleted if it.payload.action == "deleted" else rules.newest
+    return rules.permanently_deleted if it.payload.action == "deleted" else rules.newest
 
 
 def _ordered(it: _Context, document: Document, creating: Sequence[str], named: Sequence[str] = ()) -> ConditionalWrite:

@@ -54,14 +54,14 @@ def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite
     return ConditionalWrite(document, decide)
 
 
-def deleted(document: Document) -> ConditionalWrite:
+def permanently_deleted(document: Document) -> ConditionalWrite:
     """Mark the document as permanently gone; an unknown one is stored as gone, so that no later delivery creates it."""
-    return ConditionalWrite(msgspec.structs.replace(document, sweep=FINAL), _is_there)
+    return ConditionalWrite(msgspec.structs.replace(document, sweep=FINAL), _remove_unless_gone)
 
 
-def removed(document: Document) -> ConditionalWrite:
+def marked_gone(document: Document) -> ConditionalWrite:
     """Mark the document as gone; a later run may find it again."""
-    return ConditionalWrite(document, _is_there)
+    return ConditionalWrite(document, _remove_unless_gone)
 
 
 def starred(document: Document, at: str) -> ConditionalWrite:
@@ -77,5 +77,5 @@ def starred(document: Document, at: str) -> ConditionalWrite:
     return ConditionalWrite(document, decide)
 
 
-def _is_there(old: StoredDocument | None) -> WriteAction:
+def _remove_unless_gone(old: StoredDocument | None) -> WriteAction:
     return WriteAction.SKIP if old is not None and old.gone_at is not None else WriteAction.REMOVE

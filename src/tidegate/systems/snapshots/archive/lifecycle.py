@@ -230,18 +230,20 @@ def _effective(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 def _older(root: Path, before: date, most: int) -> Iterator[Path]:
     """Yield up to `most` files of days before `before`, the oldest day first."""
-    days = [(day, place) for place in root.glob("kind=*/day=*") if (day := _day_of(place)) is not None and day < before]
-    for _, place in sorted(days):
-        for path in sorted(place.glob("*.parquet")):
+    days = [
+        (day, folder) for folder in root.glob("kind=*/day=*") if (day := _day_of(folder)) is not None and day < before
+    ]
+    for _, folder in sorted(days):
+        for path in sorted(folder.glob("*.parquet")):
             if most <= 0:
                 return
             most -= 1
             yield path
 
 
-def _day_of(place: Path) -> date | None:
+def _day_of(folder: Path) -> date | None:
     with suppress(ValueError):
-        return datetime.strptime(place.name, "day=%Y-%m-%d").replace(tzinfo=UTC).date()
+        return datetime.strptime(folder.name, "day=%Y-%m-%d").replace(tzinfo=UTC).date()
     return None
 
 

@@ -54,7 +54,7 @@ def parse_subject(settings: Settings, text: str) -> SnapshotSubject:
 def snapshot_line(subject: str, answer: SnapshotAnswer) -> str:
     """Return freshness, size and age of a snapshot on one line."""
     now, kept = datetime.now(UTC), answer.kept
-    facts = [f"{number(kept.body_size)} bytes" if kept.body_size else _why_none(answer)]
+    facts = [f"{number(kept.body_size)} bytes" if kept.body_size else _absence_reason(answer)]
     facts += [f"{word} {_moment(ms, now)}" for word, ms in (("changed", kept.updated_ms),) if ms and kept.body_size]
     facts += [f"checked {_moment(kept.checked_ms, now)}"] if kept.checked_ms else []
     if (failed := kept.failed) is not None:
@@ -112,7 +112,7 @@ def letter_as_json(letter: RefreshDeadLetter) -> bytes:
     return msgspec.json.encode({"id": letter.id, **msgspec.json.decode(letter.update.encode())})
 
 
-def _why_none(answer: SnapshotAnswer) -> str:
+def _absence_reason(answer: SnapshotAnswer) -> str:
     if answer.kept.missing_ms is not None:
         return "the upstream has no such subject"
     return "no snapshot yet"
