@@ -71,18 +71,18 @@ def collect(
         **{"include": kinds, "since": since, "full": full},
         **{"repos": repos, "exclude": exclude, "archived": archived, "forks": forks},
     }
-    # The server starts while the modules of the engine are imported.
+    plugin = plugin_for(settings, source, api_url)
+    options = plugin.options(chosen)
+    wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
+    # The server starts while the modules of the engine are imported, but not for invalid arguments.
     embedded = nullcontext() if settings.valkey_url else starting_in_background(settings.make_data_dir())
-    with embedded:
-        plugin = plugin_for(settings, source, api_url)
-        options = plugin.options(chosen)
-        wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
-        try:
+    try:
+        with embedded:
             work = _collect(plugin, wanted, quiet=no_progress or as_json)
             summary = run_traced("collect", plugin.settings, work)
-        except KeyboardInterrupt:
-            typer.echo(_INTERRUPTED, err=True)
-            raise
+    except KeyboardInterrupt:
+        typer.echo(_INTERRUPTED, err=True)
+        raise
     _print_summary(summary, plugin, as_json=as_json)
     raise typer.Exit(summary.exit_code)
 
