@@ -225,7 +225,7 @@ async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
 ):
     """Neither those that it finds busy when it starts, nor those that call all at once."""
     monkeypatch.setattr(manager_module, "_MOST_POOLS", 2)
-    most, begin = 0, CampaignWorker._begin  # pyright: ignore[reportPrivateUsage]
+    most, begin = 0, CampaignWorker._start_pool  # pyright: ignore[reportPrivateUsage]
 
     def count(manager: CampaignWorker, campaign: str, total_count: int) -> None:
         nonlocal most
