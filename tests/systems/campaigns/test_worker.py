@@ -232,7 +232,7 @@ async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
         begin(manager, campaign, total_count)
         most = max(most, len(manager.pools))
 
-    monkeypatch.setattr(CampaignWorker, "_begin", count)
+    monkeypatch.setattr(CampaignWorker, "_start_pool", count)
     names = [f"c-{n}" for n in range(8)]
     for name in names:
         await workers.open(name)
