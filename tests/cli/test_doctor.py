@@ -15,6 +15,7 @@ from tidegate.app.cli import doctor_checks
 from tidegate.app.cli.doctor_checks import database, installation, permissions
 from tidegate.core.clock import ManualClock
 from tidegate.core.findings import Finding
+from tidegate.engine.collection import open_credentials
 from tidegate.engine.credentials import KeySource
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
@@ -77,6 +78,20 @@ async def test_a_configured_token_is_tested_and_its_upstream_is_reached(
         monkeypatch.setenv("GITHUB_TOKEN", "ghp_0123456789abcdefghij0123456789abcdef")
         refused = (await found(github.credentials, settings))["credentials"]
         assert (refused.verdict, "401" in refused.found) == ("failed", True)
+
+
+async def test_github_is_not_reached_for_credentials_of_another_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    async with simulator() as sim:
+        settings = Settings.model_validate({"data_dir": tmp_path, "github": {"api_url": sim.url}})
+        async with open_credentials(settings, "github") as credentials:
+            await credentials.add_token(token_of(sim), owner="ada", name="ada")
+        elsewhere = Settings.model_validate({"data_dir": tmp_path, "github": {"api_url": "http://127.0.0.1:9"}})
+
+        assert "upstream: github" in await found(github.upstream, settings)
+        assert await found(github.upstream, elsewhere) == {}
 
 
 async def test_events_without_a_handler_are_reported_by_kind(tmp_path: Path):

@@ -56,7 +56,7 @@ def test_a_new_user_has_three_known_calls_and_an_estimate_marked_as_such():
     lines = told(user)
     assert lines[0] == "plan       octocat: new, 3 calls at first; more are known after the repositories are listed"
     assert lines[1] == "calls      about 100"
-    assert lines[2].strip().startswith("100 are assumed for each new user: about thirty repositories")
+    assert lines[2].strip().startswith("100 are assumed for each new user: no run has been completed yet")
 
 
 def test_previous_runs_of_users_improve_the_estimate():

@@ -261,7 +261,7 @@ def _calls(plan: CollectionPlan) -> Iterator[str]:
         basis = (
             f"the average of the {counted(plan.users_before, _word(plan))} collected before"
             if plan.users_before
-            else "about thirty repositories with three calls each, and one more for every hundred items"
+            else "no run has been completed yet that would show it"
         )
         yield f"{number(plan.usual_calls)} are assumed for each new {_word(plan)}: {basis}"
 

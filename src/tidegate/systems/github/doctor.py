@@ -37,9 +37,11 @@ async def credentials(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def upstream(settings: Settings) -> AsyncIterator[Finding]:
-    """Check that GitHub accepts connections, if a credential is known. No request is sent, so no quota is used."""
-    if os.environ.get(VARIABLE) or (await stored_credentials(settings)).credentials:
-        yield await reach("github", settings.section(GithubSettings).api_url)
+    """Check that GitHub accepts connections, if a credential for it is known. No quota is used: no request is sent."""
+    url = settings.section(GithubSettings).api_url
+    known = (await stored_credentials(settings)).credentials
+    if os.environ.get(VARIABLE) or any(one.credential.audience == url for one in known):
+        yield await reach("github", url)
 
 
 async def _check_token(settings: Settings, token: str) -> Finding:

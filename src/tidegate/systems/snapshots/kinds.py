@@ -78,7 +78,7 @@ RESERVED = frozenset({"dead", "prefetch"})
 NO_KINDS = (
     "no kind of snapshots is configured. For the characters of a game set "
     "TIDEGATE_SNAPSHOTS__GAME__URL and TIDEGATE_SNAPSHOTS__GAME__API_KEY (`tidegate simulate game` starts a "
-    "simulator and prints both); for your own kind set TIDEGATE_SNAPSHOTS__KINDS"
+    "simulator and prints its URL and key); for your own kind set TIDEGATE_SNAPSHOTS__KINDS"
 )
 _VARIABLE = "TIDEGATE_SNAPSHOTS__KINDS"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")

@@ -94,8 +94,10 @@ def alter(
     puzzle_bits: int | None = typer.Option(None, help="Bits of the puzzle; 0: none."),
     as_json: bool = _JSON,
 ) -> None:
-    """Change a room, also while it is open. Options that are not given keep their values; sessions that have begun are
-    not changed."""
+    """Change a room, also while it is open.
+
+    Options that are not given keep their values; sessions that have begun are not changed.
+    """
     given: dict[str, Any] = {
         "capacity": capacity,
         "session": _seconds(session),

@@ -7,6 +7,7 @@ const RAYS = "M12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M19 5l-1
 const PATHS = {
   overview: "M3 3h7v9H3zM14 3h7v5h-7zM14 12h7v9h-7zM3 16h7v5H3z",
   runs: "M5 4l14 8-14 8z",
+  subjects: "M5 3h14v18H5zM9 8h6M9 12h6M9 16h4",
   quotas: "M4 18a9 9 0 1 1 16 0M12 14l4-5",
   runtime: "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4",
   snapshots: "M4 8h4l2-3h4l2 3h4v11H4zM12 16.5a3 3 0 1 0 0-6 3 3 0 0 0 0 6",
