@@ -287,7 +287,7 @@ async def test_the_script_formats_waiting_times_like_the_server(site: RoomSite, 
         told = await page.evaluate(
             """async ([texts, language, pairs]) => {
                 const {wait} = await import(document.querySelector("script[type=module]").src);
-                return pairs.map(([soonest_s, latest_s]) => wait_text(texts, language, {soonest_s, latest_s}));
+                return pairs.map(([soonest_s, latest_s]) => wait(texts, language, {soonest_s, latest_s}));
             }""",
             [TEXTS[language], language, pairs],
         )

@@ -11,7 +11,7 @@ GUIDE = ROOT / "docs" / "guides" / "scenarios.md"
 
 
 def test_every_scenario_is_in_the_guide_with_existing_tests():
-    rows = table_rows(section_of(GUIDE, "Which there are"))
+    rows = table_rows(section_of(GUIDE, "The scenarios"))
 
     assert [int(row[0]) for row in rows] == [each.number for each in ALL]
     for test in (test for row in rows for test in re.findall(r"`(tests/[^`]+)`", row[4])):

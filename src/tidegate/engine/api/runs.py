@@ -35,7 +35,7 @@ from tidegate.engine.change_feed import RunChangeFeed, Watch
 from tidegate.engine.collection import Collection
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.orchestrator import Trigger
-from tidegate.engine.reports.run_search import RunQuery, find_runs
+from tidegate.engine.reports.run_search import LONGEST_SEARCH, SEARCHED_TEXT, RunQuery, find_runs
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
@@ -214,7 +214,7 @@ class RunFilter(RequestInput, frozen=True, kw_only=True):
     form of the setting `collect.source`."""
     state: tuple[RunState, ...] = ()
     """Can be repeated."""
-    search: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    search: Annotated[str, Meta(max_length=LONGEST_SEARCH, pattern=SEARCHED_TEXT)] | None = None
     """Only runs with this text in the name or the id of their subject, regardless of case. `%` and `_` have no special
     meaning. A request examines at most 20,000 runs of the time range: a page can be shorter than `limit`, even empty,
     and have a next page."""

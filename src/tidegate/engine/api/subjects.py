@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from tidegate.engine.api.run_details import Limit, SourceName
 from tidegate.engine.collection import Collection
+from tidegate.engine.reports.run_search import LONGEST_SEARCH, SEARCHED_TEXT
 from tidegate.engine.reports.subjects import CollectedSubject, SubjectQuery, list_subjects
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
@@ -22,7 +23,7 @@ class SubjectFilter(RequestInput, frozen=True, kw_only=True):
 
     source: SourceName | None = None
     """Only subjects of this source. Default: of all sources."""
-    search: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    search: Annotated[str, Meta(max_length=LONGEST_SEARCH, pattern=SEARCHED_TEXT)] | None = None
     """Only subjects with this text in their name or id, regardless of case. `%` and `_` have no special meaning."""
     after: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     """Only subjects with ids after this one."""

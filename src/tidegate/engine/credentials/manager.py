@@ -221,7 +221,9 @@ class CredentialManager:
         )
         self.secrets.borrowed = borrowed
         if borrowed is not None:
-            await self.register_one(borrowed.stored.credential.allowance, self.pool)
+            await self._before_registration()
+            # No read of SQL, so that the token of the environment is used while the database is unavailable.
+            await self._register_in_gate(borrowed.stored.credential.allowance, self.pool, self._limits)
 
     async def require_any(self) -> None:
         """Raise `InvalidSettings` with instructions if this process has no credential for any call.
@@ -254,7 +256,7 @@ class CredentialManager:
         await self._before_registration()
         for start in range(0, len(allowances), _AT_ONCE):
             some = allowances[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._register_in_gate(allowance, pools[allowance]) for allowance in some))
+            await asyncio.gather(*(self._register_with_limits(allowance, pools[allowance]) for allowance in some))
         # Credentials are written to SQL before they are registered, so the gate is read before SQL is read again.
         present = [member.name for member in (await self._gate.status(self.pool)).credentials]
         known = await self._allowances()
@@ -265,17 +267,20 @@ class CredentialManager:
     async def register_one(self, allowance: str, pool: str) -> None:
         """Register an allowance in a pool; a retired one is used again."""
         await self._before_registration()
-        await self._register_in_gate(allowance, pool)
+        await self._register_with_limits(allowance, pool)
 
     async def close(self) -> None:
         """Forget all secrets and end renewals."""
         await self.secrets.close()
 
-    async def _register_in_gate(self, allowance: str, pool: str) -> None:
+    async def _register_with_limits(self, allowance: str, pool: str) -> None:
         limits = self._limits
         # Tokens of an app spend an allowance of their own, which no other program uses: there is nothing to leave.
         if await self._database.read(records.is_exclusive, allowance):
             limits = limits.model_copy(update={"floor": 0})
+        await self._register_in_gate(allowance, pool, limits)
+
+    async def _register_in_gate(self, allowance: str, pool: str, limits: CredentialLimits) -> None:
         try:
             await self._gate.register(allowance, pool=pool, limits=limits)
         except InvalidArgument:  # it is still registered in its former pool

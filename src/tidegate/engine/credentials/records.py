@@ -221,7 +221,10 @@ def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
 
 def is_exclusive(tx: Transaction, allowance: str) -> bool:
     """Whether an allowance is that of an installation of an app, which only tokens of the app spend."""
-    return bool(_ids_of(tx, allowance, credentials.c.kind == CredentialKind.INSTALLATION))
+    found = select(credentials.c.id).where(
+        credentials.c.allowance == allowance, credentials.c.kind == CredentialKind.INSTALLATION
+    )
+    return tx.execute(found.limit(1)).first() is not None
 
 
 def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:

@@ -7,6 +7,7 @@ search ended: a page can have fewer runs than its limit, even none, and still ha
 A page begins behind the run `before`. That run need not exist any more: its place is then that of the newest older run.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -24,7 +25,11 @@ from tidegate.storage.sql import Transaction
 
 MOST_EXAMINED = 20_000
 """Runs that one page examines."""
-_LONGEST_TEXT = 200
+LONGEST_SEARCH = 200
+SEARCHED_TEXT = (
+    "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\u0000-\\u0020\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
+)
+"""A text without control characters that does not consist of spaces."""
 ESCAPE = "/"
 """Escapes the wildcards in `pattern_of`."""
 
@@ -114,11 +119,11 @@ def _matches(query: RunQuery) -> list[ColumnElement[bool]]:
 def pattern_of(search: str) -> str:
     """The pattern of texts that contain `search`; `%` and `_` in it stand for themselves.
 
-    Raises `InvalidArgument` for an empty, too long or unprintable text.
+    Raises `InvalidArgument` for a text that is empty, too long or contains control characters.
     """
-    text = search.strip()
-    if not text or len(text) > _LONGEST_TEXT or not text.isprintable():
-        raise InvalidArgument("search", search[:_LONGEST_TEXT], f"must be 1 to {_LONGEST_TEXT} printable characters")
+    text = search.strip(" ")
+    if len(text) > LONGEST_SEARCH or not re.search(SEARCHED_TEXT, search):
+        raise InvalidArgument("search", search[:LONGEST_SEARCH], f"must be 1 to {LONGEST_SEARCH} printable characters")
     for special in (ESCAPE, "%", "_"):
         text = text.replace(special, ESCAPE + special)
     return f"%{text}%"

@@ -100,7 +100,7 @@ async def test_a_receiver_killed_at_any_time_loses_and_repeats_nothing(tmp_path:
         }
         opened = set[int]()
         for _ in range(4):
-            async with started(tmp_path, "github", "webhook", "--port", "0", **variables) as server:
+            async with started(tmp_path, "serve", "--only", "github_webhooks", "--port", "0", **variables) as server:
                 sim.webhooks.hooks.clear()
                 hook = sim.webhooks.register(f"{server.url}/v1/github/webhook", SECRET)
                 for delivery in sim.webhooks.deliveries:
@@ -111,7 +111,7 @@ async def test_a_receiver_killed_at_any_time_loses_and_repeats_nothing(tmp_path:
                 server.process.kill()
                 await server.process.communicate()
                 await sim.webhooks.settled()
-        async with started(tmp_path, "github", "webhook", "--port", "0", **variables) as server:
+        async with started(tmp_path, "serve", "--only", "github_webhooks", "--port", "0", **variables) as server:
             hook = sim.webhooks.register(f"{server.url}/v1/github/webhook", SECRET)
             for delivery in sim.webhooks.deliveries:
                 delivery.hook = hook
