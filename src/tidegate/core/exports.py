@@ -18,8 +18,8 @@ from typing import Any
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of `package`: imports the module that has a name, and keeps the value in the package.
 
-    `modules` lists the names of each module. No name may be that of a module of the package. A module is
-    exported itself under its own name: `{"tidegate.storage.sql.outbox": "outbox"}`.
+    `modules` lists the names of each module. No name may be that of a module of the package. The last part of the name
+    of a module exports the module: `{"tidegate.storage.sql.outbox": "outbox"}`.
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 

@@ -1,9 +1,8 @@
 """Rows of jobs: insertion, claims and ends. Every function works in the caller's transaction.
 
 `write_endings` writes the ends of jobs with their cursors and parked answers; the caller writes follow-up jobs and the
-counters of the run in the same transaction. The fencing
-token decides whether a result counts: only the last claim of a job may end it. Rows are locked in the order of their
-ids, so two workers cannot deadlock.
+counters of the run in the same transaction. The fencing token decides whether a result counts: only the last claim of a
+job may end it. Rows are locked in the order of their ids, so two workers cannot deadlock.
 """
 
 from collections import defaultdict
